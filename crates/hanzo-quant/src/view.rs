@@ -46,7 +46,7 @@ pub enum GridModifier {
 }
 
 /// Where the super-scale `d` of a block comes from: what a device has to keep to rebuild it exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SuperScale {
     /// Little-endian f16 bits, times a power of two (`d = f16 · factor`; `factor` is exact in f32).
     F16 { factor: f32 },
