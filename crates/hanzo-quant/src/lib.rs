@@ -1,8 +1,17 @@
 //! The values of a model: every GGUF block format, declared once.
 //!
 //! Knows bytes and numbers. Leaves files to `hanzo-gguf` and speed to the devices.
+//!
+//! * [`QuantType`] names the formats; [`QuantType::format`] gives sizes, exact decode and [integer view](IntView).
+//! * [`decode_row`] is `to_float`: the oracle for every kernel.
 #![forbid(unsafe_code)]
 
+mod error;
+pub mod formats;
+mod quant_type;
 mod view;
 
+pub use error::QuantError;
+pub use half::{bf16, f16};
+pub use quant_type::{QuantType, decode_row};
 pub use view::*;

@@ -14,9 +14,19 @@
 #[derive(Clone, Copy, Debug)]
 pub enum Codes {
     /// `code = q − offset`, with `q` an unsigned integer of `bits` bits (1..=8).
-    Linear { bits: u8, offset: u8 },
+    Linear {
+        /// Bits of `q`.
+        bits: u8,
+        /// What is subtracted from `q`.
+        offset: u8,
+    },
     /// `code = table[q]`, with `q` an unsigned integer of `bits` bits (1..=4); unused entries repeat entry 0.
-    Table { bits: u8, table: &'static [i8; 16] },
+    Table {
+        /// Bits of `q`.
+        bits: u8,
+        /// The codes that `q` stands for.
+        table: &'static [i8; 16],
+    },
     /// `code[i] = sign(i) · table[index(i / group)][i % group]`: a codebook of vectors.
     Grid(Grid),
 }
@@ -40,7 +50,10 @@ pub struct Grid {
 pub enum GridModifier {
     /// One sign bit an element: `code = bit ? −entry : entry`. `free` is false where only 7 of 8 signs are stored
     /// and the eighth makes the parity of the eight even.
-    Signs { free: bool },
+    Signs {
+        /// Whether all eight signs of eight elements are independent.
+        free: bool,
+    },
     /// One bit an index group of 8: `code = entry + (bit ? −1 : +1)` (entries are multiples of 8: IQ1's delta of 1/8).
     Shift,
 }
@@ -49,7 +62,10 @@ pub enum GridModifier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SuperScale {
     /// Little-endian f16 bits, times a power of two (`d = f16 · factor`; `factor` is exact in f32).
-    F16 { factor: f32 },
+    F16 {
+        /// A power of two.
+        factor: f32,
+    },
     /// f32 bits (Q8_K).
     F32,
     /// One E8M0 exponent byte (MXFP4): `d = 2^(e − 128)` with the codes doubled.
@@ -72,6 +88,16 @@ pub struct SubScale {
 }
 
 impl SubScale {
+    /// The scale `d·sc`, without a min.
+    #[inline]
+    pub const fn symmetric(d: f32, sc: i16) -> Self {
+        Self { d, sc, dmin: 0.0, m: 0 }
+    }
+    /// The same scale, and the min `dmin·m`.
+    #[inline]
+    pub const fn with_min(self, dmin: f32, m: u8) -> Self {
+        Self { dmin, m, ..self }
+    }
     /// `d · sc`, rounded once.
     #[inline]
     pub fn scale(self) -> f32 {
@@ -122,7 +148,12 @@ pub struct Format {
     pub elems: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// Exact decode of one block of `bytes` bytes to `elems` values (`to_float`, bit-exact against ggml's).
+    /// What the format is, in a sentence.
+    pub doc: &'static str,
+    /// The fields of a block in file order, little-endian: "d: f16, qs: [u8; 16]".
+    pub layout: &'static str,
+    /// Exact decode of whole blocks (`to_float`, bit-exact against ggml's): `n·bytes` bytes to `n·elems` values.
+    /// Lengths are the caller's promise; [`crate::decode_row`] is the checked way in.
     pub decode: fn(block: &[u8], out: &mut [f32]),
     /// `None` for F32, F16 and BF16, which are contracted in floating point.
     pub int: Option<IntView>,
