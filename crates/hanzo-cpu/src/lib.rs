@@ -1,1 +1,26 @@
-//! hanzo-cpu
+//! The CPU device: packed weights, integer contraction cores, row-wise ops, attention and the thread pool.
+//!
+//! Start with [`pool`] (how work is split), then [`packed`] (how a weight matrix lies in memory), [`activations`] (its
+//! other operand) and [`contract`] (the product of the two and where its results go). `matvec`, `gemm` and `moe` hold the
+//! cores; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`] runs a whole plan.
+//!
+//! Every number this crate computes has one order of operations, written down in `hanzo_quant::canonical`, whatever the
+//! batch, the thread count or the instruction set. It knows nothing of files, models or requests.
+
+mod error;
+
+pub mod activations;
+pub mod attention;
+pub mod contract;
+pub mod epilogue;
+pub mod exec;
+pub mod isa;
+pub mod ops;
+pub mod packed;
+pub mod pool;
+
+mod gemm;
+mod matvec;
+mod moe;
+
+pub use error::CpuError;

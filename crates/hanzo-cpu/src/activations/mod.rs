@@ -1,0 +1,1 @@
+//! Quantized activations: the left operand of every integer contraction.

@@ -1,0 +1,1 @@
+//! The contraction entry points.

@@ -1,0 +1,1 @@
+//! Instruction sets: what the machine has, and which one is used.

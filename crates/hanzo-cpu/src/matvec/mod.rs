@@ -1,0 +1,1 @@
+//! Contraction of few rows.

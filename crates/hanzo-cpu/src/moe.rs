@@ -1,0 +1,1 @@
+//! Contractions over routed experts.

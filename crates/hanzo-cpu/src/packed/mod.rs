@@ -1,0 +1,1 @@
+//! Weight matrices in the row-interleaved layout of the cores.
