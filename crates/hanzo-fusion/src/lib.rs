@@ -1,1 +1,14 @@
-//! hanzo-fusion
+//! The compiler: what a model computes (a [`Graph`] of primitive ops), how it is grouped into launches (a plan),
+//! and the [`Device`] trait that runs a plan.
+//!
+//! Knows ops, shapes and buffers. Leaves architectures to `hanzo-models`, arithmetic to the devices, and files to
+//! `hanzo-gguf`: weights are named here and read through [`WeightSource`].
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod graph;
+pub mod step;
+
+pub use device::{Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, WeightSource};
+pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
+pub use step::{BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};

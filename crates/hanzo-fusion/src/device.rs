@@ -1,0 +1,129 @@
+//! The device interface: load a planned model once, then run steps.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::graph::{Graph, WeightDecl};
+use crate::step::{KvConfig, Step};
+
+/// Errors of a device. Each names what failed.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// A weight could not be read.
+    #[error("weight `{name}`: {reason}")]
+    Weight {
+        /// The weight's name in the model file.
+        name: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The device has no kernel for something that the model needs.
+    #[error("{device}: {what} is not supported")]
+    Unsupported {
+        /// The device's name.
+        device: &'static str,
+        /// What is missing.
+        what: String,
+    },
+    /// Memory that was asked for is not to be had.
+    #[error("out of memory: {what} needs {bytes} bytes")]
+    OutOfMemory {
+        /// What it was for.
+        what: String,
+        /// How much.
+        bytes: u64,
+    },
+    /// A step's inputs contradict each other or the model (a fault of the caller, caught before any kernel runs).
+    #[error("invalid step: {0}")]
+    InvalidStep(String),
+    /// A kernel or a worker failed; the step's results are void, the device goes on.
+    #[error("step failed: {0}")]
+    StepFailed(String),
+    /// The model cannot be planned.
+    #[error(transparent)]
+    Graph(#[from] crate::graph::GraphError),
+}
+
+/// Where weights come from. Reads are checked copies: a file that shrinks under us gives an error, not a signal.
+pub trait WeightSource: Sync {
+    /// Fills `out` with the bytes of `weight` from byte `offset`, in GGUF's block layout, row-major.
+    ///
+    /// # Errors
+    /// [`DeviceError::Weight`] when the bytes cannot be had.
+    fn read(&self, weight: &WeightDecl, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
+}
+
+/// Hears how far a load has come.
+pub trait Progress: Sync {
+    /// `done` of `total` bytes of weights are packed. May be called from any thread.
+    fn update(&self, done: u64, total: u64);
+}
+
+/// A [`Progress`] that hears nothing.
+impl Progress for () {
+    fn update(&self, _done: u64, _total: u64) {}
+}
+
+/// Limits of a loaded model.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Most rows a step may have.
+    pub max_tokens: usize,
+    /// Most rows of a step whose logits are wanted.
+    pub max_outputs: usize,
+    /// The KV pool.
+    pub kv: KvConfig,
+}
+
+/// What a loaded model occupies, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Packed weights.
+    pub weights: u64,
+    /// KV pool.
+    pub kv: u64,
+    /// Activations and scratch.
+    pub arena: u64,
+}
+
+/// A kind of hardware that can run graphs.
+pub trait Device: Send + Sync {
+    /// Short name with what was found ("cpu (avx512-vnni, 2 threads)").
+    fn describe(&self) -> String;
+
+    /// Plans `graph`, reads and packs its weights, and reserves the KV pool.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when a weight cannot be read, an op is unsupported, or memory is short.
+    fn load(
+        &self,
+        graph: Arc<Graph>,
+        weights: &dyn WeightSource,
+        options: LoadOptions,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn LoadedModel>, DeviceError>;
+}
+
+/// A model on a device, with its KV pool.
+pub trait LoadedModel: Send {
+    /// Runs one step: writes keys and values of its tokens, and the logits of `step.outputs` to `logits`
+    /// (`[outputs, vocab]` f32, row-major).
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidStep`] when the inputs contradict each other, [`DeviceError::StepFailed`] when a kernel
+    /// failed. The model can be used again after either.
+    fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError>;
+
+    /// Copies KV blocks `(from, to)` of a group, for copy-on-write.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidStep`] when a block does not exist.
+    fn copy_blocks(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError>;
+
+    /// Bytes held.
+    fn memory(&self) -> MemoryReport;
+
+    /// The plan as text, one line a launch: what it fuses, bytes and operations (`HANZO_PLAN=print`).
+    fn plan_text(&self) -> String;
+}

@@ -1,0 +1,145 @@
+//! What a model computes: primitive ops on rows.
+//!
+//! Every value is a matrix `[rows, cols]` whose number of rows is symbolic (the step's tokens, the rows whose logits
+//! are wanted, or the expert slots of the tokens) and whose columns are fixed. Heads lie side by side in the columns.
+//! Models write primitives and anchors; which of them run together is the planner's business, so no model names a
+//! fused kernel, and an op says nothing about how it is stored or split.
+
+mod builder;
+mod op;
+
+pub use builder::Builder;
+pub use op::{Activation, AttentionSpec, Op, RopeSpec, RopeStyle};
+
+use hanzo_quant::QuantType;
+use thiserror::Error;
+
+use crate::step::KvLayer;
+
+/// How many rows a value has, in terms of the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rows {
+    /// One a token of the step.
+    Tokens,
+    /// `k` a token: token `t`'s slots are rows `t * k ..`.
+    Slots(usize),
+    /// One a wanted output.
+    Outputs,
+}
+
+/// What a value's elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Elem {
+    /// f32.
+    F32,
+    /// u32 (expert ids).
+    U32,
+    /// int8 codes with scales and sums, in the form the device's contractions read.
+    Quantized,
+}
+
+/// Type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Symbolic rows.
+    pub rows: Rows,
+    /// Columns.
+    pub cols: usize,
+    /// Elements.
+    pub elem: Elem,
+}
+
+/// A node's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub(crate) u32);
+
+impl Value {
+    /// Index into [`Graph::nodes`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A weight of the model file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Weight(pub(crate) u32);
+
+impl Weight {
+    /// Index into [`Graph::weights`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A weight: its name in the file, its shape and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightDecl {
+    /// Name in the file ("blk.0.attn_q.weight").
+    pub name: String,
+    /// Matrices stacked (1, or the number of experts).
+    pub n_stack: usize,
+    /// Rows of one matrix: outputs of the contraction (1 for a vector).
+    pub n_out: usize,
+    /// Columns: inputs of the contraction (a vector's length).
+    pub n_in: usize,
+    /// Block format of its bytes.
+    pub ty: QuantType,
+}
+
+/// One op and its result's type.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Type of the result.
+    pub shape: Shape,
+    /// Layer that the node belongs to, for reports.
+    pub layer: Option<u32>,
+}
+
+/// A whole model: nodes in execution order, each reading only earlier ones.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// Nodes in execution order.
+    pub nodes: Vec<Node>,
+    /// Weights, each declared once.
+    pub weights: Vec<WeightDecl>,
+    /// Rotary tables.
+    pub ropes: Vec<RopeSpec>,
+    /// KV caches, one an attention layer.
+    pub kv_layers: Vec<KvLayer>,
+    /// The logits, `[Outputs, vocab]`.
+    pub logits: Option<Value>,
+    /// Token ids below this are valid.
+    pub vocab_size: usize,
+}
+
+impl Graph {
+    /// The node that makes `value`.
+    ///
+    /// A [`Value`] comes from the builder of this graph, so the node exists; a foreign one gives `None`.
+    pub fn node(&self, value: Value) -> Option<&Node> {
+        self.nodes.get(value.index())
+    }
+
+    /// Number of KV groups (block tables that a sequence needs).
+    pub fn n_kv_groups(&self) -> usize {
+        self.kv_layers.iter().map(|layer| layer.group + 1).max().unwrap_or(0)
+    }
+}
+
+/// Faults of a graph: a model that contradicts itself. Built from a file's metadata, so they are input errors.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum GraphError {
+    /// Operand types do not fit an op.
+    #[error("{op}: {reason}")]
+    Shape {
+        /// The op's name and layer.
+        op: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A model without logits.
+    #[error("the graph has no output")]
+    NoOutput,
+}

@@ -1,0 +1,313 @@
+//! The primitive ops.
+
+use super::{Value, Weight};
+
+/// Elementwise functions. All are evaluated by `hanzo_quant::math`, so their bits are the same everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// x · sigmoid(x).
+    Silu,
+    /// GELU, tanh form.
+    GeluTanh,
+    /// GELU, erf form.
+    Gelu,
+    /// max(x, 0).
+    Relu,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
+    /// tanh(x).
+    Tanh,
+}
+
+/// Which elements of a head are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RopeStyle {
+    /// `i` with `i + n_rot / 2` (NeoX, Hugging Face).
+    Halves,
+    /// `2i` with `2i + 1` (the original; GGUF's llama family has its rows permuted for it).
+    Pairs,
+}
+
+/// A rotary embedding: the angle of pair `i` at position `p` is `p · inv_freq[i]` (evaluated in f64).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// Pairing.
+    pub style: RopeStyle,
+    /// Inverse frequencies, one a rotated pair; twice their number of leading elements of a head are rotated.
+    pub inv_freq: Vec<f64>,
+    /// Multiplies sine and cosine (YaRN's attention factor; 1 otherwise).
+    pub magnitude: f32,
+}
+
+/// Everything of an attention beside its operands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Multiplies q·k.
+    pub scale: f32,
+    /// `cap · tanh(x / cap)` on the scaled scores.
+    pub softcap: Option<f32>,
+    /// A logit a head, `[n_heads]`, that takes part in the softmax without a value (attention sinks).
+    pub sinks: Option<Weight>,
+}
+
+/// A primitive op. Shapes: `T` tokens, `O` outputs, `S = T·k` expert slots.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Rows of `weight` by the step's token ids: `[T, n_in]`.
+    Embed {
+        /// `[vocab, n]`.
+        weight: Weight,
+    },
+    /// `x · weightᵀ`: `[rows, n_in] → [rows, n_out]`.
+    MatMul {
+        /// Input; f32, or quantized where the weight has an integer view.
+        x: Value,
+        /// `[n_out, n_in]`.
+        weight: Weight,
+    },
+    /// `x · weight[ids]ᵀ`, an expert a slot: → `[S, n_out]`.
+    MoeMatMul {
+        /// `[T, n_in]` (each token's row serves its `k` slots) or `[S, n_in]`.
+        x: Value,
+        /// `[experts, n_out, n_in]`.
+        weight: Weight,
+        /// `[T, k]` u32.
+        ids: Value,
+    },
+    /// int8 activations of `x`. Inserted by the planner, once a value, never by models.
+    Quantize {
+        /// f32.
+        x: Value,
+    },
+    /// `a + b`.
+    Add {
+        /// Left.
+        a: Value,
+        /// Right.
+        b: Value,
+    },
+    /// `a · b`, elementwise.
+    Mul {
+        /// Left.
+        a: Value,
+        /// Right.
+        b: Value,
+    },
+    /// `x + weight` on every row (a bias).
+    AddWeight {
+        /// Rows.
+        x: Value,
+        /// `[cols]`.
+        weight: Weight,
+    },
+    /// `x · weight` on every row.
+    MulWeight {
+        /// Rows.
+        x: Value,
+        /// `[cols]`.
+        weight: Weight,
+    },
+    /// `x · factor`.
+    Scale {
+        /// Rows.
+        x: Value,
+        /// Constant.
+        factor: f32,
+    },
+    /// An elementwise function.
+    Activate {
+        /// Rows.
+        x: Value,
+        /// Which.
+        f: Activation,
+    },
+    /// `cap · tanh(x / cap)`.
+    Softcap {
+        /// Rows.
+        x: Value,
+        /// The bound.
+        cap: f32,
+    },
+    /// Each group of `group` columns `g`: `g / sqrt(mean(g²) + eps) · weight`. One group a row, or one a head.
+    RmsNorm {
+        /// Rows.
+        x: Value,
+        /// `[group]`.
+        weight: Option<Weight>,
+        /// Columns normalized together.
+        group: usize,
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// Each group of columns `g`: `(g - mean) / sqrt(var + eps) · weight + bias`.
+    LayerNorm {
+        /// Rows.
+        x: Value,
+        /// `[group]`.
+        weight: Option<Weight>,
+        /// `[group]`.
+        bias: Option<Weight>,
+        /// Columns normalized together.
+        group: usize,
+        /// Added to the variance.
+        eps: f32,
+    },
+    /// Rotates every head of `head_dim` columns by its token's position.
+    Rope {
+        /// `[T, heads · head_dim]`.
+        x: Value,
+        /// Elements of a head.
+        head_dim: usize,
+        /// Index into [`super::Graph::ropes`].
+        table: usize,
+    },
+    /// Writes keys and values of the step's tokens to the cache. Its result is a token of order only, `[T, 0]`.
+    KvWrite {
+        /// `[T, n_kv_heads · k_head_dim]`.
+        k: Value,
+        /// `[T, n_kv_heads · v_head_dim]`.
+        v: Value,
+        /// Index into [`super::Graph::kv_layers`].
+        kv: usize,
+    },
+    /// Causal attention of the step's tokens over the cache: → `[T, n_heads · v_head_dim]`.
+    Attention {
+        /// `[T, n_heads · k_head_dim]`.
+        q: Value,
+        /// The [`Op::KvWrite`] that must have happened.
+        written: Value,
+        /// Index into [`super::Graph::kv_layers`].
+        kv: usize,
+        /// Scale, cap, sinks.
+        spec: AttentionSpec,
+    },
+    /// Softmax over the columns.
+    Softmax {
+        /// Rows.
+        x: Value,
+    },
+    /// Columns of the `k` greatest elements, greatest first, the lower column first among equals: `[T, k]` u32.
+    TopK {
+        /// `[T, n]`.
+        x: Value,
+        /// How many.
+        k: usize,
+    },
+    /// `x[row, ids[row, j]]`: `[T, k]`.
+    GatherCols {
+        /// `[T, n]`.
+        x: Value,
+        /// `[T, k]` u32.
+        ids: Value,
+    },
+    /// Each row divided by the sum of its elements (of at least `floor`).
+    NormalizeSum {
+        /// Rows.
+        x: Value,
+        /// Least divisor.
+        floor: f32,
+    },
+    /// `Σ_j weights[t, j] · x[t·k + j]`, `j` ascending: `[S, n] → [T, n]`.
+    CombineSlots {
+        /// `[S, n]`.
+        x: Value,
+        /// `[T, k]`.
+        weights: Value,
+    },
+    /// Columns `start .. start + len`.
+    SliceCols {
+        /// Rows.
+        x: Value,
+        /// First column.
+        start: usize,
+        /// Columns.
+        len: usize,
+    },
+    /// Rows whose logits are wanted: `[T, n] → [O, n]`.
+    SelectOutputs {
+        /// `[T, n]`.
+        x: Value,
+    },
+}
+
+impl Op {
+    /// Short name, as reports print it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Embed { .. } => "embed",
+            Op::MatMul { .. } => "matmul",
+            Op::MoeMatMul { .. } => "moe_matmul",
+            Op::Quantize { .. } => "quantize",
+            Op::Add { .. } => "add",
+            Op::Mul { .. } => "mul",
+            Op::AddWeight { .. } => "add_weight",
+            Op::MulWeight { .. } => "mul_weight",
+            Op::Scale { .. } => "scale",
+            Op::Activate { f, .. } => match f {
+                Activation::Silu => "silu",
+                Activation::GeluTanh => "gelu_tanh",
+                Activation::Gelu => "gelu",
+                Activation::Relu => "relu",
+                Activation::Sigmoid => "sigmoid",
+                Activation::Tanh => "tanh",
+            },
+            Op::Softcap { .. } => "softcap",
+            Op::RmsNorm { .. } => "rms_norm",
+            Op::LayerNorm { .. } => "layer_norm",
+            Op::Rope { .. } => "rope",
+            Op::KvWrite { .. } => "kv_write",
+            Op::Attention { .. } => "attention",
+            Op::Softmax { .. } => "softmax",
+            Op::TopK { .. } => "top_k",
+            Op::GatherCols { .. } => "gather_cols",
+            Op::NormalizeSum { .. } => "normalize_sum",
+            Op::CombineSlots { .. } => "combine_slots",
+            Op::SliceCols { .. } => "slice_cols",
+            Op::SelectOutputs { .. } => "select_outputs",
+        }
+    }
+
+    /// Calls `f` on every value that the op reads, in order.
+    pub fn for_each_input(&self, mut f: impl FnMut(Value)) {
+        match *self {
+            Op::Embed { .. } => {}
+            Op::MatMul { x, .. }
+            | Op::Quantize { x }
+            | Op::AddWeight { x, .. }
+            | Op::MulWeight { x, .. }
+            | Op::Scale { x, .. }
+            | Op::Activate { x, .. }
+            | Op::Softcap { x, .. }
+            | Op::RmsNorm { x, .. }
+            | Op::LayerNorm { x, .. }
+            | Op::Rope { x, .. }
+            | Op::Softmax { x }
+            | Op::TopK { x, .. }
+            | Op::NormalizeSum { x, .. }
+            | Op::SliceCols { x, .. }
+            | Op::SelectOutputs { x } => f(x),
+            Op::MoeMatMul { x, ids, .. } | Op::GatherCols { x, ids } => {
+                f(x);
+                f(ids);
+            }
+            Op::Add { a, b } | Op::Mul { a, b } => {
+                f(a);
+                f(b);
+            }
+            Op::KvWrite { k, v, .. } => {
+                f(k);
+                f(v);
+            }
+            Op::Attention { q, written, .. } => {
+                f(q);
+                f(written);
+            }
+            Op::CombineSlots { x, weights } => {
+                f(x);
+                f(weights);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What changes from step to step: which tokens run, where their keys live, whose logits are wanted.
+//!
+//! A step is ragged: every running sequence contributes some tokens (one when it decodes, one plus the drafts when
+//! it verifies, a chunk when it prefills). Rows are packed sequence after sequence.
+
+/// Tokens of a KV block.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// One sequence's share of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceStep<'a> {
+    /// Tokens of this sequence in the step (at least 1); their positions are `context_len - n_tokens ..`.
+    pub n_tokens: usize,
+    /// Tokens of the sequence once the step is done: keys that its last row sees.
+    pub context_len: usize,
+    /// Physical block of each logical block of [`BLOCK_TOKENS`] tokens, one table a KV group (see
+    /// [`KvLayer::group`]). Entry `p / BLOCK_TOKENS` holds position `p`. Entries of blocks that fell behind a sliding
+    /// window may be `u32::MAX`; they are never read.
+    pub block_tables: &'a [&'a [u32]],
+}
+
+/// All that a step needs beside the weights and the KV cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// Token ids, packed sequence after sequence; its length is the step's number of rows.
+    pub tokens: &'a [u32],
+    /// The sequences, in the order of their rows; their `n_tokens` sum to `tokens.len()`.
+    pub sequences: &'a [SequenceStep<'a>],
+    /// Rows whose logits are wanted, ascending.
+    pub outputs: &'a [u32],
+}
+
+/// Element type of cached keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KvType {
+    /// IEEE half, rounded to nearest even.
+    #[default]
+    F16,
+    /// int8 per token and head with one f32 scale.
+    Int8,
+    /// f32: the reference.
+    F32,
+}
+
+/// The cache of one attention layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayer {
+    /// Heads of keys and values.
+    pub n_kv_heads: usize,
+    /// Elements of a key.
+    pub k_head_dim: usize,
+    /// Elements of a value.
+    pub v_head_dim: usize,
+    /// A row at position `p` sees keys at positions `> p - window` only.
+    pub window: Option<u32>,
+    /// Which of a sequence's block tables this layer uses: layers whose blocks live equally long share one.
+    pub group: usize,
+}
+
+/// How large the cache is. The blocks of all layers of a group are numbered alike.
+#[derive(Clone, Copy, Debug)]
+pub struct KvConfig {
+    /// Blocks of [`BLOCK_TOKENS`] tokens in the pool (of each group).
+    pub n_blocks: usize,
+    /// Element type.
+    pub kv_type: KvType,
+}
