@@ -8,6 +8,7 @@
 
 mod error;
 pub mod formats;
+pub mod math;
 mod quant_type;
 mod view;
 
