@@ -212,7 +212,7 @@ fn bits_are_frozen() {
         0x3bd8_0b78_3825_e201,
         0x4088_be42_6681_ac23,
         0x1447_35cc_106f_3d2c,
-        0xaf7f_0e9d_40f1_17e1,
+        0x13ed_322f_6aab_9285,
         0x3335_67f9_ed8f_0cfd,
         0xe38d_f269_0d7c_ec13,
         0x7723_5d6d_7782_8931,
