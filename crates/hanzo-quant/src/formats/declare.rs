@@ -98,7 +98,6 @@ pub(super) fn each_code(out: &mut [i8], code: impl Fn(usize) -> i8) {
 }
 
 /// The elements are entries of a codebook: group `g` is entry `index(g).0`, modified by the bits `index(g).1`.
-#[allow(dead_code)]
 #[inline(always)]
 pub(super) fn each_group(grid: &Grid, out: &mut [i8], index: impl Fn(usize) -> (u16, u8)) {
     let group = usize::from(grid.group);
