@@ -117,8 +117,10 @@ impl<'a> ArrayRef<'a> {
     /// # Errors
     /// [`Error::WrongType`] if they are neither.
     pub fn to_f32_vec(&self) -> Result<Vec<f32>> {
-        let floats = |value: Value<'_>| value.as_float().map(|v| v as f32);
-        self.iter().map(floats).collect::<Option<_>>().ok_or_else(|| self.wrong("array of f32"))
+        if !matches!(self.element, ValueType::F32 | ValueType::F64) {
+            return Err(self.wrong("array of f32"));
+        }
+        Ok(self.iter().filter_map(|value| value.as_float()).map(|value| value as f32).collect())
     }
 
     /// The elements as `bool`.
@@ -134,19 +136,19 @@ impl<'a> ArrayRef<'a> {
     }
 
     fn integers<T: TryFrom<i128>>(&self, expected: &'static str, ty: &'static str) -> Result<Vec<T>> {
-        let size = self.element.size().unwrap_or(1);
+        let size = match self.element {
+            ValueType::F32 | ValueType::F64 | ValueType::Bool => None,
+            element => element.size(),
+        };
+        let size = size.ok_or_else(|| self.wrong(expected))?;
         let mut out = Vec::with_capacity(self.len);
-        for (value, i) in self.iter().zip(0u64..) {
-            let value = value.as_integer().ok_or_else(|| self.wrong(expected))?;
+        for (value, i) in self.iter().filter_map(|value| value.as_integer()).zip(0u64..) {
             out.push(T::try_from(value).map_err(|_| Error::OutOfRange {
                 key: self.key.to_owned(),
                 offset: self.offset + i * size,
                 value,
                 expected: ty,
             })?);
-        }
-        if out.is_empty() && Value::scalar(self.element, &[0; 8]).is_none_or(|v| v.as_integer().is_none()) {
-            return Err(self.wrong(expected));
         }
         Ok(out)
     }

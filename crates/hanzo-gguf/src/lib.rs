@@ -20,7 +20,9 @@
 //! any file, good or bad, takes less than 64 MiB of memory, and never blocks.
 
 mod array;
+mod atomic;
 mod cursor;
+mod encode;
 mod error;
 mod file;
 mod header;
@@ -28,19 +30,24 @@ pub mod limits;
 mod map;
 mod metadata;
 mod part;
+mod repack;
 mod source;
 mod split;
 mod table;
 mod tensor;
 mod tensor_type;
 mod value;
+mod writer;
 
 pub use array::{ArrayRef, StringArray, Strings, Values};
+pub use encode::MetadataValue;
 pub use error::{Error, Result, ValueKind};
 pub use file::GgufFile;
 pub use metadata::{Item, Metadata};
 pub use part::Part;
+pub use repack::{merge, split};
 pub use split::{parse_shard_name, shard_name};
 pub use tensor::TensorInfo;
 pub use tensor_type::TensorType;
 pub use value::{Value, ValueType};
+pub use writer::{GgufWriter, TensorWriter};

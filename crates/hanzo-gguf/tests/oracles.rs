@@ -1,5 +1,7 @@
 //! Files that other programs wrote: ggml's own quantized models, transformers' conversions, vocabularies.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod common;
 
 use hanzo_gguf::{GgufFile, TensorType, Value};
