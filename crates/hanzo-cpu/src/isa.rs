@@ -1,1 +1,132 @@
-//! Instruction sets: what the machine has, and which one is used.
+//! Instruction sets: what this machine has, and which one the cores use.
+//!
+//! All give the same bits; they differ in speed only. A [`crate::pool::Pool`] carries the one that its threads use.
+
+use crate::CpuError;
+
+/// An instruction set that the cores have a path for, slowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isa {
+    /// Portable Rust.
+    Scalar,
+    /// x86-64 AVX2 with FMA and F16C; int8 dots by `vpmaddubsw`.
+    Avx2,
+    /// The same with AVX-VNNI's `vpdpbusd`.
+    AvxVnni,
+    /// AVX-512 F, BW, VL, DQ and VNNI.
+    Avx512,
+}
+
+impl Isa {
+    /// All there are.
+    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512];
+
+    /// The name by which `HANZO_CPU_ISA` asks for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            match self {
+                Isa::Scalar => true,
+                Isa::Avx2 => avx2,
+                Isa::AvxVnni => avx2 && is_x86_feature_detected!("avxvnni"),
+                Isa::Avx512 => {
+                    avx2 && is_x86_feature_detected!("avx512f")
+                        && is_x86_feature_detected!("avx512bw")
+                        && is_x86_feature_detected!("avx512vl")
+                        && is_x86_feature_detected!("avx512dq")
+                        && is_x86_feature_detected!("avx512vnni")
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Isa::Scalar
+        }
+    }
+
+    /// All that this machine has, slowest first.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Self::ALL.into_iter().filter(|isa| isa.is_available())
+    }
+
+    /// The fastest that this machine has.
+    pub fn best() -> Isa {
+        Self::available().last().unwrap_or(Isa::Scalar)
+    }
+
+    /// The instruction set of this name.
+    ///
+    /// # Errors
+    /// [`CpuError::Isa`] where there is no such name or the machine lacks it.
+    pub fn named(name: &str) -> Result<Isa, CpuError> {
+        Self::available().find(|isa| isa.name() == name).ok_or_else(|| CpuError::Isa {
+            asked: name.to_owned(),
+            available: Self::available().map(Isa::name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+/// How the CPU device is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuConfig {
+    /// Threads; `None` is one a core.
+    pub threads: Option<usize>,
+    /// Instruction set; `None` is the machine's best.
+    pub isa: Option<Isa>,
+}
+
+/// The environment variables that this crate reads, and what each does. They exist for A/B runs and debugging.
+pub const ENVIRONMENT: &[(&str, &str)] = &[
+    (
+        "HANZO_CPU_ISA",
+        "force an instruction set: scalar, avx2, avxvnni or avx512 (same results, other speed)",
+    ),
+    ("HANZO_CPU_THREADS", "number of threads of the CPU device"),
+];
+
+impl CpuConfig {
+    /// The defaults, with what [`ENVIRONMENT`] overrides. Meant to be called once, by the program.
+    ///
+    /// # Errors
+    /// [`CpuError::Isa`] where the variable names no available instruction set; [`CpuError::Operands`] where the thread
+    /// count is no positive number.
+    pub fn from_env() -> Result<Self, CpuError> {
+        let mut config = CpuConfig::default();
+        if let Ok(name) = std::env::var("HANZO_CPU_ISA") {
+            config.isa = Some(Isa::named(&name)?);
+        }
+        if let Ok(n) = std::env::var("HANZO_CPU_THREADS") {
+            let threads = n.parse().ok().filter(|&n| n > 0);
+            config.threads =
+                Some(threads.ok_or_else(|| CpuError::Operands(format!("HANZO_CPU_THREADS={n}")))?);
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_and_strangers_are_refused() {
+        for isa in Isa::available() {
+            assert_eq!(Isa::named(isa.name()).unwrap(), isa);
+        }
+        assert!(matches!(Isa::named("sse9"), Err(CpuError::Isa { .. })));
+        assert!(Isa::Scalar.is_available());
+    }
+}

@@ -22,5 +22,7 @@ pub mod pool;
 mod gemm;
 mod matvec;
 mod moe;
+#[cfg(test)]
+mod numeric;
 
 pub use error::CpuError;

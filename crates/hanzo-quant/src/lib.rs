@@ -4,8 +4,10 @@
 //!
 //! * [`QuantType`] names the formats; [`QuantType::format`] gives sizes, exact decode and [integer view](IntView).
 //! * [`decode_row`] is `to_float`: the oracle for every kernel.
+//! * [`canonical`] fixes the order of every contraction, and is its oracle.
 #![forbid(unsafe_code)]
 
+pub mod canonical;
 mod error;
 pub mod formats;
 pub mod math;

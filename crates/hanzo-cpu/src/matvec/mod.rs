@@ -1,1 +1,162 @@
-//! Contraction of few rows.
+//! The core for few rows: packed weights are streamed once, unpacked in registers, and multiplied with every row of the batch.
+//!
+//! The unit of work is a strip of 32 outputs. Bound: the read bandwidth of the packed weights for up to about eight rows.
+#![allow(unsafe_code)]
+
+mod scalar;
+
+use crate::contract::{Finish, Rows};
+use crate::isa::Isa;
+use crate::packed::layout::{LANES, Layout};
+use crate::packed::{FloatKind, Kind, PackedMatrix, STRIP};
+
+/// Rows that one pass over a strip serves.
+pub(crate) const MAX_ROWS: usize = 32;
+
+/// Results of a strip: a row of 32 outputs for every activation row.
+pub(crate) type StripOut = [[f32; STRIP]; MAX_ROWS];
+
+/// Quantized rows as a core reads them.
+pub(crate) struct IntRows<'a> {
+    /// Records (see `crate::activations`).
+    pub(crate) rows: &'a [*const u8],
+    /// Byte offset of the group floats in a record.
+    pub(crate) groups: usize,
+    /// `−offset · Σ codes` of each sub-block, `init_stride` apart from row to row: what integer dots start from.
+    pub(crate) init: &'a [i32],
+    pub(crate) init_stride: usize,
+}
+
+/// The contraction of some rows with any strip of `P` matrices; made once a thread and contraction.
+pub(crate) struct Strips<'a, const P: usize> {
+    isa: Isa,
+    w: [&'a PackedMatrix; P],
+    /// Input record (or float row) and output row of each batch row.
+    inputs: Vec<*const u8>,
+    outputs: Vec<usize>,
+    groups: usize,
+    inits: [Vec<i32>; P],
+    init_strides: [usize; P],
+}
+
+impl<'a, const P: usize> Strips<'a, P> {
+    /// For `m` rows; `row(i)` says which row of `x` is contracted and which row of the result it is.
+    pub(crate) fn new(
+        isa: Isa,
+        w: [&'a PackedMatrix; P],
+        x: Rows<'a>,
+        m: usize,
+        row: impl Fn(usize) -> (usize, usize),
+    ) -> Self {
+        let (mut inputs, mut outputs) = (Vec::with_capacity(m), Vec::with_capacity(m));
+        for (input, output) in (0..m).map(row) {
+            inputs.push(match x {
+                Rows::Quantized(a) => a.row_ptr(input),
+                Rows::Float { data, stride } => data[input * stride..].as_ptr().cast(),
+            });
+            outputs.push(output);
+        }
+        let mut groups = 0;
+        let mut inits = [const { Vec::new() }; P];
+        let mut init_strides = [0; P];
+        if let Rows::Quantized(a) = x {
+            let layout = a.layout();
+            groups = layout.groups;
+            for ((w, init), stride) in w.iter().zip(&mut inits).zip(&mut init_strides) {
+                if let Kind::Int(weights) = w.kind() {
+                    *stride = a.k() / weights.sub;
+                    init.reserve_exact(*stride * m);
+                    for &record in &inputs {
+                        // SAFETY: the record has k/16 sums at `sums`.
+                        let sums = unsafe {
+                            std::slice::from_raw_parts(record.add(layout.sums).cast::<i16>(), a.k() / 16)
+                        };
+                        push_init(weights, sums, init);
+                    }
+                }
+            }
+        }
+        Strips { isa, w, inputs, outputs, groups, inits, init_strides }
+    }
+
+    /// Computes strip `strip` of expert `expert` for all rows and hands the results to `out`.
+    pub(crate) fn compute(&mut self, expert: usize, strip: usize, out: &dyn Finish<P>) {
+        let Some(first) = self.w.first() else { return };
+        let n0 = strip * STRIP;
+        let n = STRIP.min(first.n_out() - n0);
+        let mut y: [StripOut; P] = [[[0.0; STRIP]; MAX_ROWS]; P];
+        for (c, (inputs, outputs)) in
+            self.inputs.chunks(MAX_ROWS).zip(self.outputs.chunks(MAX_ROWS)).enumerate()
+        {
+            for (p, (w, y)) in self.w.iter().zip(&mut y).enumerate() {
+                match w.kind() {
+                    Kind::Int(layout) => {
+                        let stride = self.init_strides[p];
+                        let rows = IntRows {
+                            rows: inputs,
+                            groups: self.groups,
+                            init: &self.inits[p][c * MAX_ROWS * stride..],
+                            init_stride: stride,
+                        };
+                        int_strip(self.isa, layout, w, expert, strip, &rows, y);
+                    }
+                    Kind::Float(kind) => float_strip(self.isa, *kind, w, expert, strip, inputs, y),
+                }
+            }
+            for (i, &m) in outputs.iter().enumerate() {
+                let y = y.each_mut().map(|y| &mut y[i][..n]);
+                // SAFETY: every strip is claimed once, and output rows are distinct.
+                unsafe { out.finish(m, n0, y) };
+            }
+        }
+    }
+}
+
+/// Appends `−offset · Σ codes` of every sub-block.
+pub(crate) fn push_init(layout: &Layout, sums: &[i16], init: &mut Vec<i32>) {
+    if layout.sub == 16 {
+        init.extend(sums.iter().map(|&s| -layout.offset * i32::from(s)));
+    } else {
+        init.extend(
+            sums.as_chunks::<2>().0.iter().map(|&[a, b]| -layout.offset * (i32::from(a) + i32::from(b))),
+        );
+    }
+}
+
+fn int_strip(
+    isa: Isa,
+    layout: &Layout,
+    w: &PackedMatrix,
+    expert: usize,
+    strip: usize,
+    rows: &IntRows<'_>,
+    y: &mut StripOut,
+) {
+    for half in 0..2 {
+        let tile = w.tile(expert, 2 * strip + half);
+        let _ = isa;
+        // SAFETY: a tile has `tile_bytes` bytes.
+        let tile = unsafe { std::slice::from_raw_parts(tile, w.tile_bytes()) };
+        scalar::int_tile(layout, tile, w.n_in(), rows, half * LANES, y);
+    }
+}
+
+fn float_strip(
+    isa: Isa,
+    kind: FloatKind,
+    w: &PackedMatrix,
+    expert: usize,
+    strip: usize,
+    rows: &[*const u8],
+    y: &mut StripOut,
+) {
+    for half in 0..2 {
+        let tile = w.tile(expert, 2 * strip + half);
+        let _ = isa;
+        // SAFETY: a tile has `tile_bytes` bytes; every row has `n_in` floats.
+        unsafe {
+            let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
+            scalar::float_tile(kind, tile, w.n_in(), rows, half * LANES, y);
+        }
+    }
+}

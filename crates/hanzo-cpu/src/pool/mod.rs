@@ -1,1 +1,363 @@
-//! The thread pool.
+//! The thread pool: one set of threads for the life of the device, entered once a step.
+//!
+//! [`Pool::run`] executes one closure on every thread at once (single program, multiple data); inside, threads meet at
+//! [`Ctx::barrier`] and share work by [`Ctx::claim`]. Every thread must make the same sequence of `barrier` and `claim` calls.
+//!
+//! ```
+//! # use hanzo_cpu::pool::Pool;
+//! # use std::sync::atomic::{AtomicUsize, Ordering};
+//! let pool = Pool::new(2)?;
+//! let sum = AtomicUsize::new(0);
+//! pool.run(|ctx| {
+//!     ctx.claim(100, |i| {
+//!         sum.fetch_add(i, Ordering::Relaxed);
+//!     });
+//!     ctx.barrier();
+//!     assert_eq!(sum.load(Ordering::Relaxed), 4950);
+//! })?;
+//! # Ok::<(), hanzo_cpu::CpuError>(())
+//! ```
+#![allow(unsafe_code)]
+
+mod barrier;
+mod claim;
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::CpuError;
+use crate::isa::{CpuConfig, Isa};
+use barrier::{Barrier, Gate, Poisoned};
+use claim::Claims;
+
+/// How long a thread spins at a barrier before it sleeps: several times the longest imbalance of a step on a quiet machine.
+const BARRIER_PATIENCE: Duration = Duration::from_micros(60);
+/// How long a worker spins for the next run: covers the sampling between two decode steps.
+const IDLE_PATIENCE: Duration = Duration::from_micros(300);
+
+/// The closure of a run, with its lifetime erased; valid while the run lasts.
+type Job = *const (dyn Fn(&Ctx<'_>) + Sync);
+
+struct Shared {
+    threads: usize,
+    isa: Isa,
+    barrier: Barrier,
+    claims: Claims,
+    /// Advanced at the start of every run; workers wait on it.
+    start: Gate,
+    /// Where all threads meet at the end of a run.
+    end: Barrier,
+    job: UnsafeCell<Option<Job>>,
+    shutdown: AtomicBool,
+    /// First panic of the current run.
+    panic: Mutex<Option<String>>,
+}
+
+// SAFETY: `job` is written only by the thread inside `Pool::run` while all workers wait at `start`, whose release/acquire pair orders
+// the write before their reads; everything else is Sync by itself.
+unsafe impl Sync for Shared {}
+// SAFETY: the job pointer is to a `Sync` closure and is only dereferenced during the run that set it.
+unsafe impl Send for Shared {}
+
+/// A persistent set of threads. The thread that calls [`Pool::run`] takes part as thread 0, so a pool of one has no workers.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Held during a run: runs of several callers follow one another.
+    turn: Mutex<()>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.shared.threads).finish()
+    }
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a thread sees of the pool during a run.
+#[derive(Debug)]
+pub struct Ctx<'a> {
+    index: usize,
+    threads: usize,
+    shared: &'a Shared,
+    /// Loops claimed from so far; the same on all threads.
+    seq: Cell<u32>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool of `threads` threads (at least 1), the caller's included.
+    ///
+    /// # Errors
+    /// [`CpuError::Spawn`] where the system refuses a thread.
+    pub fn new(threads: usize) -> Result<Self, CpuError> {
+        Self::with_isa(threads, Isa::best())
+    }
+
+    /// As [`Pool::new`], with an instruction set other than the machine's best.
+    ///
+    /// # Errors
+    /// As [`Pool::new`]; [`CpuError::Isa`] where the machine lacks it.
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, CpuError> {
+        Isa::named(isa.name())?;
+        let threads = threads.clamp(1, 1024);
+        let shared = Arc::new(Shared {
+            threads,
+            isa,
+            barrier: Barrier::new(threads as u32),
+            claims: Claims::new(threads),
+            start: Gate::default(),
+            end: Barrier::new(threads as u32),
+            job: UnsafeCell::new(None),
+            shutdown: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        });
+        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        for index in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("hanzo-cpu-{index}"))
+                .spawn(move || worker(&shared, index))
+                .map_err(CpuError::Spawn)?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+
+    /// As the configuration says; by default one thread a core that this process may use.
+    ///
+    /// # Errors
+    /// As [`Pool::with_isa`].
+    pub fn configured(config: &CpuConfig) -> Result<Self, CpuError> {
+        let threads =
+            config.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Self::with_isa(threads, config.isa.unwrap_or_else(Isa::best))
+    }
+
+    /// The instruction set that its threads use.
+    pub fn isa(&self) -> Isa {
+        self.shared.isa
+    }
+
+    /// Number of threads that take part in a run.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs `work` on all threads and returns when all are done.
+    ///
+    /// # Errors
+    /// [`CpuError::WorkerPanic`] where `work` panicked on any thread (the others are released from their barriers and unwind too;
+    /// the pool stays usable, the data that was being written does not), [`CpuError::NestedRun`] from inside a run.
+    pub fn run<F: Fn(&Ctx<'_>) + Sync>(&self, work: F) -> Result<(), CpuError> {
+        if INSIDE.replace(true) {
+            return Err(CpuError::NestedRun);
+        }
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = &*self.shared;
+        shared.claims.reset();
+        shared.barrier.reset();
+        shared.end.reset();
+        let job: &(dyn Fn(&Ctx<'_>) + Sync) = &work;
+        // SAFETY: only the lifetime changes. The pointer is read by workers between `start` and `end` of this run, and we do not
+        // return (or unwind: `enter` catches) before all of them have passed `end`.
+        let job: Job = unsafe { std::mem::transmute(job) };
+        // SAFETY: all workers wait at `start`; see `Sync for Shared`.
+        unsafe { *shared.job.get() = Some(job) };
+        shared.start.advance();
+        enter(shared, 0, job);
+        let _ = shared.end.wait(BARRIER_PATIENCE);
+        // SAFETY: as above; all workers have passed `end`.
+        unsafe { *shared.job.get() = None };
+        let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(turn);
+        INSIDE.set(false);
+        panic.map_or(Ok(()), |message| Err(CpuError::WorkerPanic(message)))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.shutdown.store(true, Ordering::SeqCst);
+        self.shared.start.advance();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+fn worker(shared: &Shared, index: usize) {
+    INSIDE.set(true);
+    let mut seen = 0;
+    loop {
+        shared.start.wait(seen, IDLE_PATIENCE);
+        seen = seen.wrapping_add(1);
+        if shared.shutdown.load(Ordering::SeqCst) {
+            return;
+        }
+        // SAFETY: written before `start` advanced, not changed before `end`.
+        if let Some(job) = unsafe { *shared.job.get() } {
+            enter(shared, index, job);
+        }
+        let _ = shared.end.wait(BARRIER_PATIENCE);
+    }
+}
+
+/// Runs the job on this thread; a panic releases the others and is noted.
+fn enter(shared: &Shared, index: usize, job: Job) {
+    let ctx = Ctx { index, threads: shared.threads, shared, seq: Cell::new(0) };
+    // SAFETY: the pointer is valid for the run (see `Pool::run`).
+    let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job)(&ctx) }));
+    if let Err(payload) = result {
+        if !payload.is::<Poisoned>() {
+            let mut first = shared.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(|| message(payload.as_ref()));
+        }
+        shared.barrier.poison();
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+}
+
+impl Ctx<'_> {
+    /// This thread's number, 0 for the one that called [`Pool::run`].
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Number of threads in this run.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The instruction set to compute with.
+    pub fn isa(&self) -> Isa {
+        self.shared.isa
+    }
+
+    /// Waits for all threads; what each wrote before is visible to all after.
+    pub fn barrier(&self) {
+        if self.threads > 1 && self.shared.barrier.wait(BARRIER_PATIENCE).is_err() {
+            resume_unwind(Box::new(Poisoned));
+        }
+    }
+
+    /// Calls `work(i)` for chunks `i` of `0..chunks` until none is left; over all threads every chunk is done once. Own chunks come in
+    /// ascending order, then those of slower threads. No barrier at the end: a following `claim` may overlap with this one.
+    pub fn claim(&self, chunks: usize, mut work: impl FnMut(usize)) {
+        let seq = self.seq.get();
+        self.seq.set(seq + 1);
+        debug_assert!(chunks <= claim::MAX_CHUNKS);
+        while let Some(chunk) = self.shared.claims.next(seq, chunks, self.index) {
+            work(chunk);
+        }
+    }
+
+    /// This thread's contiguous share of `0..n`, for work that must be split the same way every time.
+    pub fn share(&self, n: usize) -> Range<usize> {
+        Claims::share(n, self.index, self.threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn every_chunk_is_done_once_and_barriers_order_phases() {
+        for threads in 1..=4 {
+            let pool = Pool::new(threads).unwrap();
+            for round in 0..20 {
+                let done: Vec<AtomicUsize> = (0..37).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(|ctx| {
+                    for phase in 1..=50 {
+                        ctx.claim(done.len(), |i| {
+                            done[i].fetch_add(1, Ordering::Relaxed);
+                        });
+                        ctx.barrier();
+                        assert!(done.iter().all(|d| d.load(Ordering::Relaxed) == phase), "round {round}");
+                        ctx.barrier();
+                    }
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn loops_without_a_barrier_between_them() {
+        let pool = Pool::new(3).unwrap();
+        let done: Vec<AtomicUsize> = (0..5000).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(|ctx| {
+            for l in 0..1000 {
+                ctx.claim(5, |i| {
+                    done[5 * l + i].fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        })
+        .unwrap();
+        assert!(done.iter().all(|d| d.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_the_pool_lives_on() {
+        for threads in 1..=3 {
+            let pool = Pool::new(threads).unwrap();
+            for guilty in 0..threads {
+                let err = pool.run(|ctx| {
+                    assert!(ctx.index() != guilty, "thread {guilty} fell");
+                    ctx.barrier();
+                });
+                assert!(matches!(err, Err(CpuError::WorkerPanic(m)) if m.contains("fell")));
+                let n = AtomicUsize::new(0);
+                pool.run(|ctx| {
+                    ctx.barrier();
+                    n.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+                assert_eq!(n.into_inner(), threads);
+            }
+        }
+    }
+
+    #[test]
+    fn nested_runs_are_refused() {
+        let pool = Pool::new(2).unwrap();
+        pool.run(|_| assert!(matches!(pool.run(|_| ()), Err(CpuError::NestedRun)))).unwrap();
+        pool.run(|_| ()).unwrap();
+    }
+
+    #[test]
+    fn callers_from_several_threads_take_turns() {
+        let pool = Pool::new(2).unwrap();
+        let n = AtomicUsize::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for _ in 0..50 {
+                        pool.run(|ctx| ctx.claim(10, |_| _ = n.fetch_add(1, Ordering::Relaxed))).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(n.into_inner(), 1500);
+    }
+}

@@ -1,0 +1,78 @@
+//! The portable path of both cores: one tile of 16 outputs at a time, straight from the definition of the layout.
+#![allow(unsafe_code)]
+
+use super::{IntRows, StripOut};
+use crate::activations::GROUP_FLOATS;
+use crate::packed::FloatKind;
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, UNIT};
+use crate::packed::unpack::{self, Scales};
+
+/// Outputs `at..at + 16` of every row, for a block format.
+pub(super) fn int_tile(layout: &Layout, tile: &[u8], k: usize, x: &IntRows<'_>, at: usize, y: &mut StripOut) {
+    for y in y.iter_mut().take(x.rows.len()) {
+        y[at..at + LANES].fill(0.0);
+    }
+    let whole = layout.group(GROUP_ELEMS).bytes;
+    let mut scales = Scales::default();
+    let mut codes = [[0; QUAD_BYTES]; QUADS];
+    for (g, group) in tile.chunks(whole).enumerate() {
+        let elems = GROUP_ELEMS.min(k - g * GROUP_ELEMS);
+        unpack::scales(layout, group, elems, &mut scales);
+        for u in 0..elems / UNIT {
+            unpack::unit(layout, group, elems, u, &mut codes);
+            let first = g * GROUP_ELEMS + u * UNIT;
+            for (m, (&record, y)) in x.rows.iter().zip(y.iter_mut()).enumerate() {
+                // SAFETY: a record has `k` codes, and the floats of `k / 32` groups at `groups`.
+                let (a, floats) = unsafe {
+                    let floats = record.add(x.groups).cast::<[f32; GROUP_FLOATS]>().add(first / UNIT);
+                    (&*record.add(first).cast::<[i8; UNIT]>(), &*floats)
+                };
+                let acc: &mut [f32] = &mut y[at..at + LANES];
+                for s in 0..UNIT / layout.sub {
+                    let sub = first / layout.sub + s;
+                    let in_group = u * UNIT / layout.sub + s;
+                    let init = x.init[m * x.init_stride + sub];
+                    let quads = s * layout.sub / 4..(s + 1) * layout.sub / 4;
+                    let sum = if layout.sub == UNIT { floats[1] } else { floats[2 + s] };
+                    for (lane, acc) in acc.iter_mut().enumerate() {
+                        let mut idot = init;
+                        for q in quads.clone() {
+                            for e in 0..4 {
+                                idot += i32::from(codes[q][4 * lane + e]) * i32::from(a[4 * q + e]);
+                            }
+                        }
+                        *acc = (scales.scale[in_group][lane] * floats[0]).mul_add(idot as f32, *acc);
+                        if layout.asymmetric {
+                            *acc = (-scales.min[in_group][lane]).mul_add(sum, *acc);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Outputs `at..at + 16` of every row, for a float format.
+///
+/// # Safety
+/// Every row must have `k` floats.
+pub(super) unsafe fn float_tile(
+    kind: FloatKind,
+    tile: &[u8],
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut StripOut,
+) {
+    for (&row, y) in rows.iter().zip(y.iter_mut()) {
+        // SAFETY: the caller's promise.
+        let x = unsafe { std::slice::from_raw_parts(row.cast::<f32>(), k) };
+        let acc: &mut [f32] = &mut y[at..at + LANES];
+        acc.fill(0.0);
+        for (x, w) in x.iter().zip(tile.chunks_exact(LANES * kind.bytes())) {
+            for (lane, acc) in acc.iter_mut().enumerate() {
+                *acc = unpack::float(kind, w, lane).mul_add(*x, *acc);
+            }
+        }
+    }
+}
