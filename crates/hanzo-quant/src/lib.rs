@@ -4,16 +4,19 @@
 //!
 //! * [`QuantType`] names the formats; [`QuantType::format`] gives sizes, exact decode and [integer view](IntView).
 //! * [`decode_row`] is `to_float`: the oracle for every kernel.
+//! * [`encode_rows`] is the way back: f32 rows to blocks, by least squared error.
 //! * [`canonical`] fixes the order of every contraction, and is its oracle.
 #![forbid(unsafe_code)]
 
 pub mod canonical;
+pub mod encode;
 mod error;
 pub mod formats;
 pub mod math;
 mod quant_type;
 mod view;
 
+pub use encode::{EncodeError, encodable, encode_rows, wants_importance};
 pub use error::QuantError;
 pub use half::{bf16, f16};
 pub use quant_type::{QuantType, decode_row};
