@@ -52,6 +52,13 @@ pub struct AttentionSpec {
     pub sinks: Option<Weight>,
 }
 
+impl AttentionSpec {
+    /// Scores scaled by `1 / sqrt(dim)`, without cap or sinks.
+    pub fn scaled(n_heads: usize, dim: usize) -> Self {
+        Self { n_heads, scale: (1.0 / (dim as f64).sqrt()) as f32, softcap: None, sinks: None }
+    }
+}
+
 /// A primitive op. Shapes: `T` tokens, `O` outputs, `S = T·k` expert slots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {

@@ -1,0 +1,29 @@
+//! The architectures, one file each.
+
+mod gemma3;
+mod llama;
+mod qwen2;
+mod qwen3;
+
+use hanzo_fusion::Value;
+
+use crate::Result;
+use crate::hyper::Hyper;
+use crate::weights::Weights;
+
+/// An architecture: its name in GGUF and what builds its graph.
+pub struct Architecture {
+    /// `general.architecture`.
+    pub name: &'static str,
+    /// Reads hyper-parameters, declares weights, emits ops; returns the logits.
+    pub(crate) build: fn(&Hyper<'_>, &mut Weights<'_>) -> Result<Value>,
+}
+
+/// All architectures.
+pub const ARCHITECTURES: &[Architecture] = &[
+    Architecture { name: "llama", build: llama::build },
+    Architecture { name: "qwen2", build: qwen2::build },
+    Architecture { name: "qwen3", build: qwen3::build },
+    Architecture { name: "qwen3moe", build: qwen3::build_moe },
+    Architecture { name: "gemma3", build: gemma3::build },
+];
