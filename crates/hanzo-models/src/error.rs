@@ -7,7 +7,7 @@ use thiserror::Error;
 pub enum ModelError {
     /// The file itself is at fault.
     #[error(transparent)]
-    Gguf(#[from] hanzo_gguf::GgufError),
+    Gguf(#[from] hanzo_gguf::Error),
     /// No architecture of that name.
     #[error("architecture `{name}` is not supported; known: {known}")]
     UnknownArchitecture {

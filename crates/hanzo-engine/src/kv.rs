@@ -1,0 +1,10 @@
+//! Which KV block holds what: the pool, the prefix cache, and the block tables of a sequence.
+//!
+//! Only block numbers live here; keys and values are the device's. References: vLLM's paged attention (Kwon et al.
+//! 2023) for pools and tables, its chained block hashes for prefix reuse.
+
+mod pool;
+mod table;
+
+pub use pool::{BlockPool, PrefixId};
+pub use table::{KvManager, Tables};

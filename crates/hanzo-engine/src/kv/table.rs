@@ -1,0 +1,250 @@
+//! Block tables of sequences, over one pool a KV group.
+//!
+//! Groups differ in how long their blocks live: those of full attention as long as the sequence, those behind a
+//! sliding window until the window has passed. A prefix can be reused where every group still has what the next
+//! token will look at.
+
+use hanzo_fusion::{BLOCK_TOKENS, KvLayer};
+
+use super::pool::{BlockPool, PrefixId};
+
+/// Marks a block that fell behind the window.
+const GONE: u32 = u32::MAX;
+
+/// The blocks of one sequence.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Per group, the physical block of each logical one.
+    groups: Vec<Vec<u32>>,
+    /// Per group, blocks at the front that were given back.
+    gone: Vec<usize>,
+    /// Names of the prefixes that end with each published block, per group.
+    published: Vec<Vec<PrefixId>>,
+}
+
+impl Tables {
+    /// Block tables, one a group, as a step wants them.
+    pub fn slices(&self) -> impl Iterator<Item = &[u32]> {
+        self.groups.iter().map(Vec::as_slice)
+    }
+
+    /// Tokens that the tables have room for.
+    pub fn capacity(&self) -> usize {
+        self.groups.iter().map(Vec::len).min().unwrap_or(0) * BLOCK_TOKENS
+    }
+}
+
+/// Pools of all groups.
+#[derive(Debug)]
+pub struct KvManager {
+    pools: Vec<BlockPool>,
+    /// Widest window of each group; `None` where a layer sees everything.
+    windows: Vec<Option<usize>>,
+    prefix_cache: bool,
+}
+
+impl KvManager {
+    /// Pools of `n_blocks` for each group that `layers` name.
+    pub fn new(layers: &[KvLayer], n_blocks: usize, prefix_cache: bool) -> Self {
+        let n_groups = layers.iter().map(|l| l.group + 1).max().unwrap_or(0);
+        let window = |group: usize| {
+            let mut widest = Some(0);
+            for layer in layers.iter().filter(|l| l.group == group) {
+                widest = widest.zip(layer.window).map(|(a, b)| a.max(b as usize));
+            }
+            widest
+        };
+        Self {
+            pools: (0..n_groups).map(|_| BlockPool::new(n_blocks)).collect(),
+            windows: (0..n_groups).map(window).collect(),
+            prefix_cache,
+        }
+    }
+
+    /// Blocks of a pool (the same number in each group).
+    pub fn n_blocks(&self) -> usize {
+        self.pools.iter().map(BlockPool::len).min().unwrap_or(0)
+    }
+
+    /// Free blocks of the fullest pool.
+    pub fn n_free(&self) -> usize {
+        self.pools.iter().map(BlockPool::n_free).min().unwrap_or(0)
+    }
+
+    /// Tables for a sequence of `tokens`, with as many leading tokens as the prefix cache holds; returns their
+    /// number, a multiple of the block size and less than `tokens.len()` (the last token must run to give logits).
+    pub fn admit(&mut self, tokens: &[u32]) -> (Tables, usize) {
+        let n_groups = self.pools.len();
+        let mut tables = Tables {
+            groups: vec![Vec::new(); n_groups],
+            gone: vec![0; n_groups],
+            published: vec![Vec::new(); n_groups],
+        };
+        if !self.prefix_cache {
+            return (tables, 0);
+        }
+        let usable = tokens.len().saturating_sub(1) / BLOCK_TOKENS;
+        let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        let found: Vec<Vec<Option<(u32, PrefixId)>>> =
+            self.pools.iter().map(|pool| chain(pool, chunks.get(..usable).unwrap_or_default())).collect();
+        let n = self.longest_reusable(&found, usable);
+        for (group, found) in found.iter().enumerate() {
+            let first = self.first_needed(group, n * BLOCK_TOKENS);
+            for (i, entry) in found.iter().take(n).enumerate() {
+                let Some((block, id)) = *entry else { continue };
+                tables.published[group].push(id);
+                if i < first {
+                    tables.groups[group].push(GONE);
+                } else {
+                    self.pools[group].retain(block);
+                    tables.groups[group].push(block);
+                }
+            }
+            tables.gone[group] = first.min(n);
+        }
+        (tables, n * BLOCK_TOKENS)
+    }
+
+    /// The first logical block that a token at `position` looks at.
+    fn first_needed(&self, group: usize, position: usize) -> usize {
+        match self.windows.get(group) {
+            Some(&Some(window)) => (position + 1).saturating_sub(window) / BLOCK_TOKENS,
+            _ => 0,
+        }
+    }
+
+    fn longest_reusable(&self, found: &[Vec<Option<(u32, PrefixId)>>], usable: usize) -> usize {
+        (1..=usable)
+            .rev()
+            .find(|&n| {
+                found.iter().all(|blocks| blocks.get(..n).is_some_and(|b| b.iter().all(Option::is_some)))
+            })
+            .unwrap_or(0)
+    }
+
+    /// Makes room for `n_tokens` tokens. On failure nothing has changed.
+    ///
+    /// # Errors
+    /// [`NoBlocks`] when a pool has not enough free blocks.
+    pub fn grow(&mut self, tables: &mut Tables, n_tokens: usize) -> Result<(), NoBlocks> {
+        let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
+        let enough = self
+            .pools
+            .iter()
+            .zip(&tables.groups)
+            .all(|(pool, table)| pool.n_free() >= wanted.saturating_sub(table.len()));
+        if !enough {
+            return Err(NoBlocks);
+        }
+        for (pool, table) in self.pools.iter_mut().zip(&mut tables.groups) {
+            while table.len() < wanted {
+                table.push(pool.allocate().ok_or(NoBlocks)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a step: `tokens` are cached. Publishes blocks that became full and gives back those that fell behind
+    /// every window.
+    pub fn commit(&mut self, tables: &mut Tables, tokens: &[u32]) {
+        let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        for group in 0..self.pools.len() {
+            if self.prefix_cache {
+                for (i, chunk) in chunks.iter().enumerate().skip(tables.published[group].len()) {
+                    let parent = tables.published[group].last().copied().unwrap_or(PrefixId::ROOT);
+                    let Some(&block) = tables.groups[group].get(i) else { break };
+                    let id = self.pools[group].publish(block, parent, chunk);
+                    tables.published[group].push(id);
+                }
+            }
+            let first = self.first_needed(group, tokens.len());
+            for i in tables.gone[group]..first.min(tables.groups[group].len()) {
+                let block = std::mem::replace(&mut tables.groups[group][i], GONE);
+                self.pools[group].release(block);
+                tables.gone[group] = i + 1;
+            }
+        }
+    }
+
+    /// Gives back all blocks of a sequence, its last block first, so that prefixes outlive their ends.
+    pub fn release(&mut self, tables: Tables) {
+        for ((pool, table), gone) in self.pools.iter_mut().zip(&tables.groups).zip(&tables.gone) {
+            table.iter().skip(*gone).rev().for_each(|&block| pool.release(block));
+        }
+    }
+
+    /// Forgets all cached prefixes.
+    pub fn forget_prefixes(&mut self) {
+        self.pools.iter_mut().for_each(BlockPool::forget);
+    }
+}
+
+/// Not enough free blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoBlocks;
+
+fn chain(pool: &BlockPool, chunks: &[[u32; BLOCK_TOKENS]]) -> Vec<Option<(u32, PrefixId)>> {
+    let mut parent = PrefixId::ROOT;
+    let mut found = Vec::new();
+    for chunk in chunks {
+        let entry = pool.lookup(parent, chunk);
+        match entry {
+            Some((_, id)) => parent = id,
+            None => break,
+        }
+        found.push(entry);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(window: Option<u32>, group: usize) -> KvLayer {
+        KvLayer { n_kv_heads: 1, k_head_dim: 2, v_head_dim: 2, window, group }
+    }
+
+    #[test]
+    fn a_prefix_is_found_again_and_shared() {
+        let mut kv = KvManager::new(&[layer(None, 0)], 8, true);
+        let tokens: Vec<u32> = (0..40).collect();
+        let (mut a, cached) = kv.admit(&tokens);
+        assert_eq!(cached, 0);
+        kv.grow(&mut a, 40).unwrap();
+        kv.commit(&mut a, &tokens);
+        let (b, cached) = kv.admit(&tokens);
+        assert_eq!(cached, 32);
+        assert_eq!(b.groups[0][..2], a.groups[0][..2]);
+        kv.release(a);
+        kv.release(b);
+        assert_eq!(kv.n_free(), 8);
+        let (c, cached) = kv.admit(&tokens[..32]);
+        assert_eq!(cached, 16, "the last token must run, so its block is not reused");
+        kv.release(c);
+        assert_eq!(kv.n_free(), 8);
+    }
+
+    #[test]
+    fn blocks_behind_the_window_come_back() {
+        let mut kv = KvManager::new(&[layer(None, 0), layer(Some(16), 1)], 8, true);
+        let tokens: Vec<u32> = (0..64).collect();
+        let (mut a, _) = kv.admit(&tokens);
+        kv.grow(&mut a, 64).unwrap();
+        kv.commit(&mut a, &tokens);
+        assert_eq!(kv.pools[0].n_free(), 4);
+        // Token 64 sees 49 and later: block 3.
+        assert_eq!(kv.pools[1].n_free(), 7);
+        kv.release(a);
+        assert_eq!((kv.pools[0].n_free(), kv.pools[1].n_free()), (8, 8));
+    }
+
+    #[test]
+    fn growing_beyond_the_pool_changes_nothing() {
+        let mut kv = KvManager::new(&[layer(None, 0)], 2, true);
+        let (mut a, _) = kv.admit(&[1, 2, 3]);
+        assert_eq!(kv.grow(&mut a, 33), Err(NoBlocks));
+        assert_eq!(kv.n_free(), 2);
+        assert_eq!(kv.grow(&mut a, 32), Ok(()));
+    }
+}
