@@ -1,1 +1,18 @@
-//! hanzo-engine
+//! The engine: many requests, one device, one answer each.
+//!
+//! Owns the KV blocks, the schedule and the sampler; [`Engine`] is the project's public Rust API. Leaves arithmetic
+//! to the device behind [`hanzo_fusion::Device`], architectures to `hanzo-models`, and text to `hanzo-text`.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+pub mod kv;
+mod request;
+pub mod sampler;
+mod scheduler;
+mod sequence;
+
+pub use engine::{Cancel, Engine, EngineInfo, EngineOptions, Events};
+pub use error::EngineError;
+pub use request::{Event, Finish, FinishReason, Request, Sink, Token};
+pub use sampler::{ParamError, SamplingParams, TokenLogprob};

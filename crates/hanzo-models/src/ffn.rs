@@ -63,7 +63,13 @@ pub(crate) struct Moe {
 }
 
 impl Moe {
-    pub(crate) fn new(h: &Hyper<'_>, w: &mut Weights<'_>, layer: usize, n_embd: usize, n_ff: usize) -> Result<Self> {
+    pub(crate) fn new(
+        h: &Hyper<'_>,
+        w: &mut Weights<'_>,
+        layer: usize,
+        n_embd: usize,
+        n_ff: usize,
+    ) -> Result<Self> {
         let n_experts = h.count("expert_count", 1..=MAX_EXPERTS)?;
         let n_used = h.count("expert_used_count", 1..=MAX_EXPERTS)?;
         if n_used > n_experts {

@@ -53,14 +53,23 @@ impl<'a> Hyper<'a> {
     }
 
     /// An integer a layer: one for all, or an array with an element a layer.
-    pub(crate) fn per_layer(&self, name: &str, n_layers: usize, range: RangeInclusive<u32>) -> Result<Vec<usize>> {
+    pub(crate) fn per_layer(
+        &self,
+        name: &str,
+        n_layers: usize,
+        range: RangeInclusive<u32>,
+    ) -> Result<Vec<usize>> {
         let key = self.key(name);
         let Some(Value::Array(array)) = self.meta.get(&key) else {
             return Ok(vec![self.count(name, range)?; n_layers]);
         };
         let values = array.to_u32_vec()?;
         if values.len() < n_layers {
-            return Err(hyper(&key, format!("an array of {}", values.len()), format!("an element for each of {n_layers} layers")));
+            return Err(hyper(
+                &key,
+                format!("an array of {}", values.len()),
+                format!("an element for each of {n_layers} layers"),
+            ));
         }
         values.into_iter().take(n_layers).map(|value| bounded(&key, value, range.clone())).collect()
     }

@@ -5,7 +5,7 @@
 //! dimensions that turn between `beta_slow` and `beta_fast` times within the original context.
 
 use hanzo_fusion::graph::{RopeSpec, RopeStyle};
-use hanzo_quant::math;
+use hanzo_quant::math::{ln_f64, pow};
 
 use crate::hyper::Hyper;
 use crate::{ModelError, Result};
@@ -16,7 +16,13 @@ use crate::{ModelError, Result};
 ///
 /// # Errors
 /// [`ModelError`] for an unknown scaling type or a parameter out of bounds.
-pub(crate) fn scaled(h: &Hyper<'_>, style: RopeStyle, n_rot: usize, base: f32, factors: Option<&[f32]>) -> Result<RopeSpec> {
+pub(crate) fn scaled(
+    h: &Hyper<'_>,
+    style: RopeStyle,
+    n_rot: usize,
+    base: f32,
+    factors: Option<&[f32]>,
+) -> Result<RopeSpec> {
     let mut spec = plain(style, n_rot, base);
     let kind = h.opt_str("rope.scaling.type")?.unwrap_or("none");
     let factor = f64::from(h.opt_float("rope.scaling.factor", 1e-3..=1e6)?.unwrap_or(1.0));
@@ -44,7 +50,7 @@ pub(crate) fn scaled(h: &Hyper<'_>, style: RopeStyle, n_rot: usize, base: f32, f
 /// The unscaled table: `inv_freq[i] = base^(-2i / n_rot)`.
 pub(crate) fn plain(style: RopeStyle, n_rot: usize, base: f32) -> RopeSpec {
     let base = f64::from(base);
-    let inv_freq = (0..n_rot / 2).map(|i| math::pow(base, -((2 * i) as f64) / n_rot as f64)).collect();
+    let inv_freq = (0..n_rot / 2).map(|i| pow(base, -((2 * i) as f64) / n_rot as f64)).collect();
     RopeSpec { style, inv_freq, magnitude: 1.0 }
 }
 
@@ -52,7 +58,11 @@ pub(crate) fn plain(style: RopeStyle, n_rot: usize, base: f32) -> RopeSpec {
 pub(crate) fn n_rot(h: &Hyper<'_>, head_dim: usize) -> Result<usize> {
     let n = h.opt_count("rope.dimension_count", 0..=u32::MAX)?.unwrap_or(head_dim);
     if n > head_dim || !n.is_multiple_of(2) {
-        return Err(h.fault("rope.dimension_count", n, format!("an even number up to the head's {head_dim}")));
+        return Err(h.fault(
+            "rope.dimension_count",
+            n,
+            format!("an even number up to the head's {head_dim}"),
+        ));
     }
     Ok(n)
 }
@@ -70,7 +80,7 @@ fn yarn(h: &Hyper<'_>, spec: &mut RopeSpec, n_rot: usize, base: f32, factor: f64
     // The (fractional) pair that turns `beta` times over the original context.
     let pair = |beta: f64| {
         let turns = original / (beta * std::f64::consts::TAU);
-        n_rot as f64 * math::ln(turns) / (2.0 * math::ln(f64::from(base)))
+        n_rot as f64 * ln_f64(turns) / (2.0 * ln_f64(f64::from(base)))
     };
     let low = pair(beta_fast).floor().max(0.0);
     let high = pair(beta_slow).ceil().min(n_rot as f64 - 1.0);
@@ -79,7 +89,7 @@ fn yarn(h: &Hyper<'_>, spec: &mut RopeSpec, n_rot: usize, base: f32, factor: f64
         *f = (*f / factor) * ramp + *f * (1.0 - ramp);
     }
     if factor > 1.0 {
-        spec.magnitude = (1.0 + 0.1 * math::ln(factor)) as f32;
+        spec.magnitude = (1.0 + 0.1 * ln_f64(factor)) as f32;
     }
     spec.magnitude *= attn_factor;
     Ok(())

@@ -10,7 +10,8 @@ use crate::hyper::MAX_WIDTH;
 use crate::{ModelError, Result};
 
 /// Tensors that converters write for other engines and that no graph needs: their content follows from metadata.
-const DERIVED: &[&str] = &["rope_freqs.weight", "attn_rot_embd.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
+const DERIVED: &[&str] =
+    &["rope_freqs.weight", "attn_rot_embd.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
 
 /// The weights of one file and the graph under construction.
 pub(crate) struct Weights<'a> {
@@ -26,7 +27,10 @@ impl<'a> Weights<'a> {
     pub(crate) fn new(file: &'a GgufFile) -> Result<Self> {
         const NAME: &str = "token_embd.weight";
         let Some(info) = file.tensor(NAME) else {
-            return Err(ModelError::MissingTensor { name: NAME.to_owned(), expected: "[embedding, vocabulary]".to_owned() });
+            return Err(ModelError::MissingTensor {
+                name: NAME.to_owned(),
+                expected: "[embedding, vocabulary]".to_owned(),
+            });
         };
         let vocab_size = match info.dims() {
             [_, rows] => usize::try_from(*rows).ok().filter(|&n| n > 0 && n <= u32::MAX as usize / 4),
@@ -58,7 +62,13 @@ impl<'a> Weights<'a> {
     }
 
     /// The matrices of all experts, `[n_experts, n_out, n_in]`.
-    pub(crate) fn experts(&mut self, name: &str, n_experts: usize, n_out: usize, n_in: usize) -> Result<Weight> {
+    pub(crate) fn experts(
+        &mut self,
+        name: &str,
+        n_experts: usize,
+        n_out: usize,
+        n_in: usize,
+    ) -> Result<Weight> {
         let ty = self.find(name, &[n_in, n_out, n_experts])?;
         Ok(self.g.experts(name, n_experts, n_out, n_in, ty))
     }
@@ -67,11 +77,6 @@ impl<'a> Weights<'a> {
     pub(crate) fn vector(&mut self, name: &str, n: usize) -> Result<Weight> {
         let ty = self.find(name, &[n])?;
         Ok(self.g.vector(name, n, ty))
-    }
-
-    /// A vector `[n]`, if the file has it.
-    pub(crate) fn opt_vector(&mut self, name: &str, n: usize) -> Result<Option<Weight>> {
-        self.has(name).then(|| self.vector(name, n)).transpose()
     }
 
     /// The output head: `output.weight`, or the embedding where the two are tied.
@@ -134,5 +139,9 @@ impl<'a> Weights<'a> {
 }
 
 fn shape_fault(name: &str, found: &[u64], expected: &dyn std::fmt::Debug) -> ModelError {
-    ModelError::TensorShape { name: name.to_owned(), found: format!("{found:?}"), expected: format!("{expected:?}") }
+    ModelError::TensorShape {
+        name: name.to_owned(),
+        found: format!("{found:?}"),
+        expected: format!("{expected:?}"),
+    }
 }

@@ -122,18 +122,22 @@ impl KvManager {
             .unwrap_or(0)
     }
 
+    /// Whether the tables could grow to `n_tokens` tokens.
+    pub fn has_room(&self, tables: &Tables, n_tokens: usize) -> bool {
+        let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
+        self.pools
+            .iter()
+            .zip(&tables.groups)
+            .all(|(pool, table)| pool.n_free() >= wanted.saturating_sub(table.len()))
+    }
+
     /// Makes room for `n_tokens` tokens. On failure nothing has changed.
     ///
     /// # Errors
     /// [`NoBlocks`] when a pool has not enough free blocks.
     pub fn grow(&mut self, tables: &mut Tables, n_tokens: usize) -> Result<(), NoBlocks> {
         let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
-        let enough = self
-            .pools
-            .iter()
-            .zip(&tables.groups)
-            .all(|(pool, table)| pool.n_free() >= wanted.saturating_sub(table.len()));
-        if !enough {
+        if !self.has_room(tables, n_tokens) {
             return Err(NoBlocks);
         }
         for (pool, table) in self.pools.iter_mut().zip(&mut tables.groups) {

@@ -79,7 +79,7 @@ impl Sampler {
     pub fn logprobs(&mut self, logits: &[f32], chosen: u32, n: usize) -> (TokenLogprob, Vec<TokenLogprob>) {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|&l| f64::from(math::exp(l - max))).sum();
-        let log_sum = f64::from(max) + math::double::ln(sum);
+        let log_sum = f64::from(max) + math::ln_f64(sum);
         let of = |id: u32, logit: f32| TokenLogprob { id, logprob: (f64::from(logit) - log_sum) as f32 };
         self.candidates.fill(logits, n.max(1));
         let top = self.candidates.entries.iter().take(n).map(|c| of(c.id, c.logit)).collect();
@@ -104,8 +104,11 @@ impl Candidates {
         let order = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         self.entries.clear();
         let finite = |l: f32| if l.is_nan() { f32::NEG_INFINITY } else { l };
-        self.entries
-            .extend(logits.iter().enumerate().map(|(i, &l)| Candidate { id: i as u32, logit: finite(l), p: 0.0 }));
+        self.entries.extend(logits.iter().enumerate().map(|(i, &l)| Candidate {
+            id: i as u32,
+            logit: finite(l),
+            p: 0.0,
+        }));
         if k > 0 && k < self.entries.len() {
             self.entries.select_nth_unstable_by(k, order);
             self.entries.truncate(k);
@@ -226,7 +229,13 @@ mod tests {
     fn draws_follow_the_distribution() {
         let ps = [0.1f32, 0.4, 0.2, 0.3];
         let logits: Vec<f32> = ps.iter().map(|p| p.ln()).collect();
-        let params = SamplingParams { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplingParams::default() };
+        let params = SamplingParams {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            ..SamplingParams::default()
+        };
         let mut sampler = Sampler::new(params);
         let n = 20_000;
         let mut counts = [0u32; 4];

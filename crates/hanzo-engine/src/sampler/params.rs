@@ -88,7 +88,11 @@ impl SamplingParams {
         within("frequency_penalty", self.frequency_penalty, -1e4, 1e4, "a finite number")?;
         for &(id, bias) in &self.logit_bias {
             if id as usize >= vocab_size {
-                return Err(ParamError { name: "logit_bias", found: id.to_string(), expected: "ids of the vocabulary" });
+                return Err(ParamError {
+                    name: "logit_bias",
+                    found: id.to_string(),
+                    expected: "ids of the vocabulary",
+                });
             }
             if bias.is_nan() {
                 return Err(ParamError { name: "logit_bias", found: bias.to_string(), expected: "numbers" });

@@ -8,7 +8,8 @@ use super::SamplingParams;
 
 /// Applies the penalties of `params` to `logits` for the tokens of `history`'s end.
 pub(crate) fn apply(params: &SamplingParams, history: &[u32], logits: &mut [f32]) {
-    let neutral = params.repeat_penalty == 1.0 && params.presence_penalty == 0.0 && params.frequency_penalty == 0.0;
+    let neutral =
+        params.repeat_penalty == 1.0 && params.presence_penalty == 0.0 && params.frequency_penalty == 0.0;
     if neutral || params.penalty_last_n == 0 {
         return;
     }

@@ -46,7 +46,8 @@ pub(super) fn build(h: &Hyper<'_>, w: &mut Weights<'_>) -> Result<Value> {
                 true => (d.kv_layer(dims, None, 0), global),
                 false => (d.kv_layer(dims, Some(window), 1), local),
             };
-            let scaled_by = if d.layers.len() == LAYERS_OF_27B { d.n_embd / dims.n_heads } else { d.head_dim };
+            let scaled_by =
+                if d.layers.len() == LAYERS_OF_27B { d.n_embd / dims.n_heads } else { d.head_dim };
             let attention = AttentionSpec::scaled(dims.n_heads, scaled_by);
             Ok(Layer::new(w, &d, i, dims, kv)?.build(&mut w.g, &d, rope, attention, x))
         },
