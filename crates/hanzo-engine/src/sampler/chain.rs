@@ -214,7 +214,7 @@ mod tests {
         c.top_p(0.65);
         assert_eq!(ids(&c), [1, 3]);
         let mut c = candidates(&ps);
-        c.min_p(0.5);
+        c.min_p(0.45);
         assert_eq!(ids(&c), [1, 3, 2]);
         let mut c = candidates(&ps);
         // Entropy 1.28; surprises 2.30, 0.92, 1.61, 1.20: 3 is closest, then 2.
