@@ -54,7 +54,7 @@ impl<'a> Field<'a> for f16 {
     const BYTES: usize = 2;
     #[inline(always)]
     fn take(bytes: &mut &'a [u8]) -> Option<f32> {
-        take_array(bytes).map(|&b| f16::from_le_bytes(b).to_f32_const())
+        take_array(bytes).map(|&b| crate::f16_to_f32(f16::from_le_bytes(b)))
     }
 }
 
@@ -67,16 +67,16 @@ impl<'a> Field<'a> for f32 {
     }
 }
 
-/// `value = scale · code − min` over a block, one sub-block after the other.
+/// `value = scale · code − min` over a block, one sub-block of `SUB` elements after the other.
 #[inline(always)]
-pub(super) fn values(
+pub(super) fn values<const SUB: usize>(
     codes: &[i8],
-    sub_block: usize,
     asymmetric: bool,
     scale: impl Fn(usize) -> SubScale,
     out: &mut [f32],
 ) {
-    for (j, (codes, out)) in codes.chunks_exact(sub_block).zip(out.chunks_exact_mut(sub_block)).enumerate() {
+    let sub_blocks = codes.as_chunks::<SUB>().0.iter().zip(out.as_chunks_mut::<SUB>().0);
+    for (j, (codes, out)) in sub_blocks.enumerate() {
         let s = scale(j);
         let (scale, min) = (s.scale(), s.min());
         for (&code, out) in codes.iter().zip(out) {
@@ -88,9 +88,9 @@ pub(super) fn values(
 
 /// The elements are codes that stand alone: element `i` is `code(i)`.
 #[inline(always)]
-pub(super) fn each_code(out: &mut [i8], code: impl Fn(usize) -> i8) {
+pub(super) fn each_code<const N: usize>(out: &mut [i8; N], code: impl Fn(usize) -> i8) {
     // In runs of 16, so that the compiler sees which parts of the index arithmetic are constant over a run.
-    for (run, out) in out.chunks_mut(16).enumerate() {
+    for (run, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         for (t, out) in out.iter_mut().enumerate() {
             *out = code(16 * run + t);
         }
@@ -99,7 +99,7 @@ pub(super) fn each_code(out: &mut [i8], code: impl Fn(usize) -> i8) {
 
 /// The elements are entries of a codebook: group `g` is entry `index(g).0`, modified by the bits `index(g).1`.
 #[inline(always)]
-pub(super) fn each_group(grid: &Grid, out: &mut [i8], index: impl Fn(usize) -> (u16, u8)) {
+pub(super) fn each_group<const N: usize>(grid: &Grid, out: &mut [i8; N], index: impl Fn(usize) -> (u16, u8)) {
     let group = usize::from(grid.group);
     for (g, out) in out.chunks_exact_mut(group).enumerate() {
         let (entry, bits) = index(g);
@@ -139,12 +139,14 @@ macro_rules! quant_format {
         $kind:ident($($arg:tt)*) |$cb:ident, $i:ident| $code:expr;
     ) => {
         $(#[doc = $doc])+
-        #[doc = concat!("\n\n`value = d·sc·q", $(" − dmin·", stringify!($m),)? "`, layout: `", stringify!($($field: $ty),+), "`")]
+        #[doc = concat!("\n\n`value = d·sc·q", $(" − dmin·", stringify!($m),)? "`; layout:")]
+        #[doc = concat!($(" `", stringify!($field), ": ", stringify!($ty), "`"),+)]
         pub const $name: crate::Format = {
             use crate::formats::declare::Field;
             use crate::{Codes, SubScale, SuperScale};
 
             const BYTES: usize = 0 $(+ <$ty as Field<'static>>::BYTES)+;
+            const LAYOUT: &str = concat!($(stringify!($field), ": ", stringify!($ty), ", "),+);
             const ASYMMETRIC: bool = crate::formats::declare::quant_format!(@present $($m)?);
             const CODES: Codes = crate::formats::declare::quant_format!(@codes $kind($($arg)*));
 
@@ -170,13 +172,13 @@ macro_rules! quant_format {
             }
 
             #[inline(always)]
-            fn codes_of(block: &Block<'_>, out: &mut [i8]) {
+            fn codes_of(block: &Block<'_>, out: &mut [i8; $elems]) {
                 crate::formats::declare::quant_format!(@read $kind($($arg)*) block, out, |$cb, $i| $code)
             }
 
             fn read_codes(block: &[u8], out: &mut [i8]) {
                 debug_assert_eq!(out.len(), $elems);
-                if let Some(block) = Block::read(block) {
+                if let (Some(block), Some(out)) = (Block::read(block), out.first_chunk_mut()) {
                     codes_of(&block, out);
                 }
             }
@@ -196,7 +198,7 @@ macro_rules! quant_format {
                     let Some(block) = Block::read(block) else { return };
                     let mut codes = [0i8; $elems];
                     codes_of(&block, &mut codes);
-                    crate::formats::declare::values(&codes, $sub, ASYMMETRIC, |j| scale_of(&block, j), out);
+                    crate::formats::declare::values::<$sub>(&codes, ASYMMETRIC, |j| scale_of(&block, j), out);
                 }
             }
 
@@ -206,7 +208,7 @@ macro_rules! quant_format {
                 elems: $elems,
                 bytes: BYTES,
                 doc: concat!($($doc),+),
-                layout: stringify!($($field: $ty),+),
+                layout: LAYOUT.split_at(LAYOUT.len() - 2).0,
                 decode,
                 int: Some(crate::IntView {
                     sub_block: $sub,

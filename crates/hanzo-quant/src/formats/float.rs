@@ -38,7 +38,7 @@ float_format! {
 
 float_format! {
     /// IEEE 754 binary16.
-    F16 = 1, f16, |b| f16::from_le_bytes(b).to_f32_const()
+    F16 = 1, f16, |b| crate::f16_to_f32(f16::from_le_bytes(b))
 }
 
 float_format! {

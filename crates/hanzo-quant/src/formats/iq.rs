@@ -122,7 +122,7 @@ quant_format! {
     scale(d: SuperScale::F16 { factor: 0.125 }, sc: (4, 0), m: 0) |b, j| {
         let d = (0..4).fold(0, |d, k| d | (le_u16(b.scales, k) >> 12) << (4 * k));
         let s = le_u16(b.scales, j / 4) >> (3 * (j % 4)) & 7;
-        SubScale::symmetric(0.125 * f16::from_bits(d).to_f32_const(), odd(s as u8))
+        SubScale::symmetric(0.125 * crate::f16_to_f32(f16::from_bits(d)), odd(s as u8))
     };
     grid(IQ1_GRID) |b, g| {
         let high = b.qh[g / 2] >> (4 * (g % 2));

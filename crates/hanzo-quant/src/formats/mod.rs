@@ -1,4 +1,4 @@
-//! The declarations: one [`quant_format!`](declare) a format, and the list of them all.
+//! The declarations: one `quant_format!` a format, and the list of them all.
 //!
 //! A new format is its declaration in the file of its family, its name in [`for_each_quant!`](crate::for_each_quant), and its
 //! reference blocks under `tests/data`.
