@@ -1,0 +1,192 @@
+//! Hash tables of the tokenizers: token spellings to ids, and pairs of ids to merges.
+//!
+//! Both are open-addressed with linear probing and built once. The hash is a folded multiply under a seed drawn per
+//! table, so that a vocabulary cannot be crafted to collide.
+
+use super::vocab::TokenList;
+use std::hash::{BuildHasher, RandomState};
+
+const K: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let p = u128::from(a).wrapping_mul(u128::from(b));
+    (p as u64) ^ ((p >> 64) as u64)
+}
+
+fn seed() -> u64 {
+    RandomState::new().hash_one(K) | 1
+}
+
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    let mut w = [0u8; 8];
+    for (d, s) in w.iter_mut().zip(bytes) {
+        *d = *s;
+    }
+    u64::from_le_bytes(w)
+}
+
+/// Hash of a byte string under `seed`.
+#[inline]
+pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
+    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(K);
+    let (chunks, tail) = bytes.as_chunks::<8>();
+    for c in chunks {
+        h = fold(h ^ u64::from_le_bytes(*c), K ^ seed);
+    }
+    fold(h ^ word(tail), seed.rotate_left(32) ^ K)
+}
+
+/// Spelling → id. Holds no strings: it is queried together with the list it was built from.
+#[derive(Debug)]
+pub(crate) struct ByteMap {
+    seed: u64,
+    mask: usize,
+    /// High half: upper half of the hash; low half: id + 1, 0 when empty.
+    slots: Vec<u64>,
+}
+
+impl ByteMap {
+    /// A table with room for `n` keys.
+    pub(crate) fn with_capacity(n: usize) -> Self {
+        let size = (n.max(4) * 2).next_power_of_two();
+        Self { seed: seed(), mask: size - 1, slots: vec![0; size] }
+    }
+
+    /// Inserts `list[id]`, which must be called at most as often as the capacity says. Returns the id that already
+    /// has this spelling, if any, and then changes nothing.
+    pub(crate) fn insert(&mut self, list: &TokenList, id: u32) -> Option<u32> {
+        let key = list.get(id as usize)?;
+        let h = hash_bytes(self.seed, key);
+        let mut i = h as usize & self.mask;
+        for _ in 0..=self.mask {
+            let slot = self.slots.get_mut(i)?;
+            if *slot == 0 {
+                *slot = h & !0xFFFF_FFFF | u64::from(id + 1);
+                return None;
+            }
+            if (*slot ^ h) >> 32 == 0 && list.get(*slot as u32 as usize - 1) == Some(key) {
+                return Some(*slot as u32 - 1);
+            }
+            i = (i + 1) & self.mask;
+        }
+        None
+    }
+
+    /// Id of `key`.
+    #[inline]
+    pub(crate) fn get(&self, list: &TokenList, key: &[u8]) -> Option<u32> {
+        let h = hash_bytes(self.seed, key);
+        let mut i = h as usize & self.mask;
+        for _ in 0..=self.mask {
+            let slot = *self.slots.get(i)?;
+            if slot == 0 {
+                return None;
+            }
+            if (slot ^ h) >> 32 == 0 {
+                let id = slot as u32 - 1;
+                if list.get(id as usize) == Some(key) {
+                    return Some(id);
+                }
+            }
+            i = (i + 1) & self.mask;
+        }
+        None
+    }
+}
+
+/// Pair of ids → (rank, merged id).
+#[derive(Debug)]
+pub(crate) struct PairMap {
+    seed: u64,
+    mask: usize,
+    /// Key (left << 32 | right) and value (rank << 32 | merged id); key `EMPTY` marks a free slot.
+    slots: Vec<(u64, u64)>,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+impl PairMap {
+    /// A table with room for `n` pairs.
+    pub(crate) fn with_capacity(n: usize) -> Self {
+        let size = (n.max(4) + n / 3).next_power_of_two();
+        Self { seed: seed(), mask: size - 1, slots: vec![(EMPTY, 0); size] }
+    }
+
+    #[inline]
+    fn start(&self, key: u64) -> usize {
+        fold(key ^ self.seed, K) as usize & self.mask
+    }
+
+    /// Inserts a merge unless the pair has one already; returns whether it was inserted.
+    pub(crate) fn insert(&mut self, left: u32, right: u32, rank: u32, merged: u32) -> bool {
+        let key = u64::from(left) << 32 | u64::from(right);
+        let mut i = self.start(key);
+        for _ in 0..=self.mask {
+            let Some(slot) = self.slots.get_mut(i) else { return false };
+            if slot.0 == EMPTY {
+                *slot = (key, u64::from(rank) << 32 | u64::from(merged));
+                return true;
+            }
+            if slot.0 == key {
+                return false;
+            }
+            i = (i + 1) & self.mask;
+        }
+        false
+    }
+
+    /// Rank and merged id of a pair.
+    #[inline]
+    pub(crate) fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
+        let key = u64::from(left) << 32 | u64::from(right);
+        let mut i = self.start(key);
+        for _ in 0..=self.mask {
+            let &(k, v) = self.slots.get(i)?;
+            if k == EMPTY {
+                return None;
+            }
+            if k == key {
+                return Some(((v >> 32) as u32, v as u32));
+            }
+            i = (i + 1) & self.mask;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_round_trip_and_first_wins() {
+        let words: Vec<String> = (0..5000).map(|i| format!("w{}", i * i % 4001)).collect();
+        let list = TokenList::from_strings(words.iter().map(|w| w.as_bytes())).unwrap();
+        let mut map = ByteMap::with_capacity(list.len());
+        for id in 0..list.len() as u32 {
+            let first = words.iter().position(|w| *w == words[id as usize]).unwrap() as u32;
+            assert_eq!(map.insert(&list, id), (first != id).then_some(first));
+        }
+        for w in &words {
+            let first = words.iter().position(|v| v == w).unwrap() as u32;
+            assert_eq!(map.get(&list, w.as_bytes()), Some(first));
+        }
+        assert_eq!(map.get(&list, b"absent"), None);
+        assert_eq!(map.get(&list, b""), None);
+    }
+
+    #[test]
+    fn pairs_round_trip_and_first_wins() {
+        let mut map = PairMap::with_capacity(3000);
+        for i in 0..3000u32 {
+            assert!(map.insert(i, i * 7 % 11, i, i + 1));
+            assert!(!map.insert(i, i * 7 % 11, 0, 0));
+        }
+        for i in 0..3000u32 {
+            assert_eq!(map.get(i, i * 7 % 11), Some((i, i + 1)));
+            assert_eq!(map.get(i, 12), None);
+        }
+    }
+}
