@@ -118,9 +118,11 @@ impl<'s> Cursor<'s> {
         {
             let have = copy.len() as u64;
             let piece = have.clamp(FIRST_PIECE, LAST_PIECE);
-            let target = end.max(have.saturating_add(piece)).min(self.file_len).min(self.limit);
-            // Fits: both are at most MAX_HEADER_BYTES.
-            copy.reserve_exact((target - have) as usize);
+            let most = self.file_len.min(self.limit);
+            let target = end.max(have.saturating_add(piece)).min(most);
+            // All that the header may need, at once: untouched pages cost nothing, moving a grown copy would
+            // hold it twice. It is cut to size in the end. (The limit is far below what usize can count.)
+            copy.reserve_exact((most - have) as usize);
             copy.resize(target as usize, 0);
             let filled = match copy.get_mut(have as usize..) {
                 Some(fresh) => file.read_at(have, fresh),
