@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::header::Report;
 use crate::limits::{MAX_HEADER_BYTES, MAX_TENSORS};
 use crate::metadata::Metadata;
 use crate::part::{Part, strict};
@@ -32,7 +33,7 @@ impl GgufFile {
     /// # Errors
     /// Whatever is wrong with the file, with its path: see [`Error`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::join(split::open_all(path.as_ref())?)
+        Self::join(split::open_all(path.as_ref(), &mut strict)?, &mut strict)
     }
 
     /// Opens the one file at `path`, be it a shard or not.
@@ -40,7 +41,7 @@ impl GgufFile {
     /// # Errors
     /// As [`GgufFile::open`].
     pub fn open_single(path: impl AsRef<Path>) -> Result<Self> {
-        Self::join(vec![Part::open(path.as_ref(), MAX_HEADER_BYTES, &mut strict)?])
+        Self::join(vec![Part::open(path.as_ref(), MAX_HEADER_BYTES, &mut strict)?], &mut strict)
     }
 
     /// Opens the shards with these file names in `folder`: all of one model, in order. The names may come from
@@ -49,7 +50,7 @@ impl GgufFile {
     /// # Errors
     /// [`Error::SplitPath`], and as [`GgufFile::open`].
     pub fn open_shards(folder: impl AsRef<Path>, names: &[&str]) -> Result<Self> {
-        Self::join(split::open_named(folder.as_ref(), names)?)
+        Self::join(split::open_named(folder.as_ref(), names, &mut strict)?, &mut strict)
     }
 
     /// A model in memory, such as one compiled into the program.
@@ -59,7 +60,7 @@ impl GgufFile {
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self> {
         let opened = Part::from_bytes(bytes.into(), &mut strict)?;
         match split::place(opened.0.metadata())? {
-            None => Self::join(vec![opened]),
+            None => Self::join(vec![opened], &mut strict),
             Some(split::Place { no, count }) => Err(Error::SplitInMemory {
                 number: no.saturating_add(1).min(u64::from(u32::MAX)) as u32,
                 count,
@@ -68,7 +69,7 @@ impl GgufFile {
     }
 
     /// Merges the tensor tables of `parts`, which are in order.
-    pub(crate) fn join(parts: Vec<Opened>) -> Result<Self> {
+    pub(crate) fn join(parts: Vec<Opened>, report: Report<'_>) -> Result<Self> {
         let mut parts = parts.into_iter();
         let Some((first, mut tensors)) = parts.next() else {
             return Err(Error::SplitMissing { number: 1, count: 0, name: String::new() });
@@ -87,18 +88,18 @@ impl GgufFile {
         let name = |i: u32| tensors.get(i as usize).map_or("", |tensor: &TensorInfo| tensor.name());
         let mut by_name: Vec<u32> = (0..tensors.len() as u32).collect();
         by_name.sort_unstable_by(|a, b| name(*a).cmp(name(*b)).then(a.cmp(b)));
-        let twice = by_name.windows(2).find_map(|pair| match pair {
+        let twice = by_name.windows(2).filter_map(|pair| match pair {
             &[a, b] if name(a) == name(b) => tensors.get(a as usize).zip(tensors.get(b as usize)),
             _ => None,
         });
-        if let Some((a, b)) = twice {
+        for (a, b) in twice {
             let error = Error::DuplicateTensor {
                 tensor: b.name().to_owned(),
                 offset: b.info_offset,
                 first: a.info_offset,
             };
-            let part = if b.shard == 0 { Some(&first) } else { others.get(b.shard() - 1) };
-            return Err(part.map_or(&first, |part| part).blame(error));
+            let part = b.shard().checked_sub(1).and_then(|i| others.get(i)).unwrap_or(&first);
+            report(part.blame(error))?;
         }
         Ok(GgufFile { first, others, tensors, by_name })
     }

@@ -124,7 +124,7 @@ fn entry(cursor: &mut Cursor<'_>, index: u64, report: Report<'_>) -> Result<Entr
     let (value, array) = match ty {
         ValueType::Array => {
             let (value, head) = array(cursor, key)?;
-            (value, Some(head))
+            (value, Some(Box::new(head)))
         }
         ValueType::String => {
             let start = cursor.pos() as u32;

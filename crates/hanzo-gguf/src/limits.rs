@@ -22,7 +22,7 @@ pub const MAX_TENSORS: u64 = 1 << 16;
 pub const MAX_KEY_BYTES: u64 = (1 << 16) - 1;
 
 /// Bytes of a tensor name. The specification says 64; builds of ggml exist with 128.
-pub const MAX_TENSOR_NAME_BYTES: u64 = 256;
+pub const MAX_TENSOR_NAME_BYTES: u64 = 128;
 
 /// Bytes of one string value or array element. The longest in use are chat templates, about 100 KB.
 pub const MAX_STRING_BYTES: u64 = 16 << 20;

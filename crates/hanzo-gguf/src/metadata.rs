@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) ty: ValueType,
     /// The value: for an array its elements, without the head; for a string with its length.
     pub(crate) value: Span,
-    pub(crate) array: Option<ArrayHead>,
+    pub(crate) array: Option<Box<ArrayHead>>,
 }
 
 #[derive(Clone, Debug)]

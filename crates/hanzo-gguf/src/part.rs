@@ -38,7 +38,8 @@ impl Part {
     pub(crate) fn open(path: &Path, budget: u64, report: Report<'_>) -> Result<(Self, Vec<TensorInfo>)> {
         let file = FileSource::open(path)?;
         let mut cursor = Cursor::over_file(&file, budget);
-        let header = header::read(&mut cursor, report).map_err(|error| error.in_file(path))?;
+        let mut named = |error: Error| report(error.in_file(path));
+        let header = header::read(&mut cursor, &mut named).map_err(|error| error.in_file(path))?;
         let copy = HeaderBytes::Shared(Arc::new(cursor.into_copy()));
         Ok(Self::new(Source::File(file), copy, header))
     }

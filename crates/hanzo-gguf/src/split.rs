@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::header::Report;
 use crate::limits::{MAX_HEADER_BYTES, MAX_SHARDS};
 use crate::metadata::Metadata;
-use crate::part::{Part, strict};
+use crate::part::Part;
 use crate::tensor::TensorInfo;
 
 pub(crate) const SPLIT_NO: &str = "split.no";
@@ -76,8 +77,8 @@ pub(crate) fn place(metadata: &Metadata) -> Result<Option<Place>> {
 }
 
 /// Opens `path` and, if it is a shard, its siblings: all parts in order.
-pub(crate) fn open_all(path: &Path) -> Result<Vec<Opened>> {
-    let opened = Part::open(path, MAX_HEADER_BYTES, &mut strict)?;
+pub(crate) fn open_all(path: &Path, report: Report<'_>) -> Result<Vec<Opened>> {
+    let opened = Part::open(path, MAX_HEADER_BYTES, report)?;
     let blame = |error: Error| error.in_file(path);
     let named = path.file_name().and_then(|name| name.to_str()).and_then(parse_shard_name);
     let Some(place) = place(opened.0.metadata()).map_err(blame)? else {
@@ -103,20 +104,25 @@ pub(crate) fn open_all(path: &Path) -> Result<Vec<Opened>> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let names =
         (1..=count).map(|k| shard_name(prefix, k, count)).collect::<Result<Vec<_>>>().map_err(blame)?;
-    open_siblings(folder, &names, Some((number, opened)))
+    open_siblings(folder, &names, Some((number, opened)), report)
 }
 
 /// Opens the shards `names`, which must be all of one model and in order, in `folder`.
-pub(crate) fn open_named(folder: &Path, names: &[&str]) -> Result<Vec<Opened>> {
+pub(crate) fn open_named(folder: &Path, names: &[&str], report: Report<'_>) -> Result<Vec<Opened>> {
     for name in names {
         check_plain(name)?;
     }
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    open_siblings(folder, &names, None)
+    open_siblings(folder, &names, None, report)
 }
 
 /// `given`: a shard that is open already, with its number.
-fn open_siblings(folder: &Path, names: &[String], mut given: Option<(u32, Opened)>) -> Result<Vec<Opened>> {
+fn open_siblings(
+    folder: &Path,
+    names: &[String],
+    mut given: Option<(u32, Opened)>,
+    report: Report<'_>,
+) -> Result<Vec<Opened>> {
     let count = names.len() as u32;
     let mut budget = MAX_HEADER_BYTES - given.as_ref().map_or(0, |(_, (part, _))| part.header_len());
     let mut parts: Vec<Opened> = Vec::new();
@@ -126,7 +132,7 @@ fn open_siblings(folder: &Path, names: &[String], mut given: Option<(u32, Opened
         let opened = match given.take_if(|(at, _)| *at == number) {
             Some((_, opened)) => opened,
             None => {
-                let opened = Part::open(&path, budget, &mut strict).map_err(|error| match error.root() {
+                let opened = Part::open(&path, budget, report).map_err(|error| match error.root() {
                     Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                         Error::SplitMissing { number, count, name: name.clone() }.in_file(folder)
                     }

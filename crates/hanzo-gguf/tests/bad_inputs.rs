@@ -126,7 +126,7 @@ fn case_04_lengths_of_keys_and_strings() {
     let name = vec![b'n'; limits::MAX_TENSOR_NAME_BYTES as usize + 1];
     assert_refused!(
         Raw::new().tensor(&name, &[1], 0, 0).data(4).build(),
-        Error::Limit { what: "a tensor name", value: 257, limit: 256, .. }
+        Error::Limit { what: "a tensor name", value: 129, limit: 128, .. }
     );
 }
 

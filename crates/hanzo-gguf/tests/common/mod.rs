@@ -143,3 +143,57 @@ impl Raw {
         out
     }
 }
+
+/// Small files, good and bad, for the fuzzer to start from and for the mutation test: name and bytes.
+pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let good = Raw::good();
+    let header = good.header().len();
+    let aligned = |align: u32| {
+        let raw = Raw::new().key("general.alignment", 4, &align.to_le_bytes()).tensor("t", &[8, 2], 0, 0);
+        Raw { align: align as usize, ..raw.data(64) }.build()
+    };
+    let mut all_types = Raw::new();
+    let mut offset = 0;
+    for ty in hanzo_gguf::TensorType::ALL {
+        all_types = all_types.tensor(ty.name(), &[ty.block_elems()], ty.id(), offset);
+        offset += ty.block_bytes().next_multiple_of(32);
+    }
+    let scalars = Raw::new()
+        .key("u8", 0, &[1])
+        .key("i8", 1, &[0xff])
+        .key("u16", 2, &[1, 2])
+        .key("i16", 3, &[1, 0xff])
+        .key("u32", 4, &[1; 4])
+        .key("i32", 5, &[0xff; 4])
+        .key("f32", 6, &1f32.to_le_bytes())
+        .key("bool", 7, &[1])
+        .key("text", 8, &string("grüße"))
+        .key("u64", 10, &[0xff; 8])
+        .key("i64", 11, &[0xfe; 8])
+        .key("f64", 12, &[0xff; 8]);
+    let nested = Raw::new()
+        .key("nested", 9, &array(9, 2, &[array(8, 1, &string("p")), array(4, 0, &[])].concat()))
+        .key(
+            "strings",
+            9,
+            &array(8, 10, &(0..10).map(|i| string("x".repeat(i))).collect::<Vec<_>>().concat()),
+        )
+        .key("floats", 9, &array(6, 2, &[0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0xff]))
+        .key("flags", 9, &array(7, 3, &[0, 1, 1]));
+    let shard = Raw::new().key("split.no", 2, &[0, 0]).key("split.count", 2, &[2, 0]);
+    vec![
+        ("empty", Vec::new()),
+        ("magic", b"GGUF".to_vec()),
+        ("preamble", Raw::new().build()),
+        ("good", good.build()),
+        ("version2", Raw { version: 2u32.to_le_bytes(), ..good.clone() }.build()),
+        ("big-endian", Raw { version: 3u32.to_be_bytes(), ..good.clone() }.build()),
+        ("cut", good.build()[..header - 9].to_vec()),
+        ("align8", aligned(8)),
+        ("align64", aligned(64)),
+        ("all-types", all_types.data(offset as usize).build()),
+        ("scalars", scalars.build()),
+        ("nested", nested.build()),
+        ("shard", shard.tensor("a", &[1], 0, 0).data(4).build()),
+    ]
+}
