@@ -1,4 +1,4 @@
-//! Error and speed of every encoder: `cargo run --release -p hanzo-quant --example encode_table [DIR]`.
+//! Error and speed of every encoder: `cargo run --release -p hanzo-quant --example encode_table [DIR] [TYPE…]`.
 //!
 //! Prints, for each format, bits a weight, the error on seeded Gaussian rows relative to their spread, nanoseconds an
 //! element, and, where `DIR` holds `input.f32` and `TYPE.bin` of another encoder, the ratio of the two errors.
@@ -45,11 +45,13 @@ fn cpu_ns() -> f64 {
 }
 
 fn main() -> anyhow::Result<()> {
-    let dir = std::env::args().nth(1);
-    let dir = dir.as_deref().map(Path::new);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let dir = args.first().map(Path::new);
+    let wanted =
+        |ty: QuantType| args.len() < 2 || args[1..].iter().any(|name| QuantType::from_name(name) == Some(ty));
     let gauss = gaussian(64 * 1024);
     println!("{:<8} {:>7} {:>9} {:>8} {:>8}", "type", "bits/w", "rel. err", "ns/elem", "ratio");
-    for &ty in QuantType::ALL.iter().filter(|&&ty| encodable(ty)) {
+    for &ty in QuantType::ALL.iter().filter(|&&ty| encodable(ty) && wanted(ty)) {
         let start = cpu_ns();
         let bytes = encode(ty, &gauss, 1024)?;
         let mut rounds = 1;

@@ -347,10 +347,9 @@ fn misfits_are_refused() {
 #[test]
 fn what_nobody_encodes_says_so() {
     for &ty in QuantType::ALL.iter().filter(|&&ty| !encodable(ty)) {
-        let codebook = ["IQ1", "IQ2", "IQ3"].iter().any(|p| ty.name().starts_with(p));
-        assert!(codebook || matches!(ty.name(), "Q8_1" | "Q8_K"), "{ty} has no encoder");
+        assert!(matches!(ty.name(), "Q8_1" | "Q8_K"), "{ty} has no encoder");
         assert_eq!(encode_rows(ty, &[], 0, None, &mut []), Err(EncodeError::NotEncodable { ty }));
     }
 }
 
-const EXPECTED_REFERENCES: usize = 18;
+const EXPECTED_REFERENCES: usize = 25;

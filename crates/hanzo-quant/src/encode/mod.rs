@@ -4,14 +4,17 @@
 //! `w` is the importance of the element's column (1 without importance). The searches are deterministic, run one block
 //! at a time and know nothing of other rows: a caller threads by handing out slices of rows.
 //!
-//! One family a file; what they share is in [`scale`] (symmetric codes) and [`affine`] (codes with an offset). Files,
-//! mixes of types and progress are the caller's.
+//! One family a file; what they share is in `scale` (symmetric codes), `affine` (codes with an offset), `envelope` and `grid`
+//! (codebooks of vectors). Files, mixes of types and progress are the caller's.
 
 mod affine;
 mod block;
 mod bytes;
+mod envelope;
 mod error;
 mod fp4;
+mod grid;
+mod iq;
 mod iq4;
 mod k;
 mod legacy;
@@ -51,6 +54,13 @@ fn encoder(ty: QuantType) -> Option<Encoder> {
         QuantType::Q4_K => scaled(k::q4_k, 63.0),
         QuantType::Q5_K => scaled(k::q5_k, 63.0),
         QuantType::Q6_K => scaled(k::q6_k, 127.0 * 31.0),
+        QuantType::IQ1_S => scaled(iq::iq1_s, 7.0 / 8.0 * 15.0),
+        QuantType::IQ1_M => scaled(iq::iq1_m, 7.0 / 8.0 * 15.0),
+        QuantType::IQ2_XXS => scaled(iq::iq2_xxs, 43.0 / 8.0 * 31.0),
+        QuantType::IQ2_XS => scaled(iq::iq2_xs, 43.0 / 8.0 * 31.0),
+        QuantType::IQ2_S => scaled(iq::iq2_s, 43.0 / 8.0 * 31.0),
+        QuantType::IQ3_XXS => scaled(iq::iq3_xxs, 62.0 / 4.0 * 31.0),
+        QuantType::IQ3_S => scaled(iq::iq3_s, 15.0 * 31.0),
         QuantType::IQ4_NL => scaled(legacy::iq4_nl, 113.0),
         QuantType::IQ4_XS => scaled(iq4::iq4_xs, 31.0 * 113.0),
         QuantType::TQ1_0 => scaled(ternary::tq1_0, 1.0),
