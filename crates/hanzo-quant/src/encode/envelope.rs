@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn close(x: f32, y: f32) -> bool {
-        (x - y).abs() <= 1e-4 * x.abs().max(y.abs()).max(1e-3)
+        (x - y).abs() <= 1e-4 * x.abs().max(y.abs()).max(1.0)
     }
 
     #[test]
