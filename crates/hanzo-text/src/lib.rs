@@ -2,12 +2,14 @@
 //!
 //! * [`tokenizer`]: text to ids and ids to text, for every vocabulary kind that GGUF metadata describes.
 //! * [`detokenize`]: ids to text as they arrive, never half a character.
+//! * [`chat`]: messages as OpenAI's clients send them.
 //! * [`template`]: chat templates (Jinja) that turn a conversation into the text a model was trained on.
 //!
 //! The crate knows nothing of models, devices or HTTP; a GGUF file is only one of the places a vocabulary can come
 //! from (feature `gguf`).
 #![forbid(unsafe_code)]
 
+pub mod chat;
 pub mod detokenize;
 mod error;
 pub mod template;
