@@ -89,34 +89,40 @@ pub(super) fn values<const SUB: usize>(
 /// The elements are codes that stand alone: element `i` is `code(i)`.
 #[inline(always)]
 pub(super) fn each_code<const N: usize>(out: &mut [i8; N], code: impl Fn(usize) -> i8) {
-    // In runs of 16, so that the compiler sees which parts of the index arithmetic are constant over a run.
+    // Sixteen at a time without a loop (nor `array::from_fn`, which stays one): the compiler then sees that `i / 16`, and all that follows from it, is the same for
+    // the sixteen, and loads, shifts and masks them together.
     for (run, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        for (t, out) in out.iter_mut().enumerate() {
-            *out = code(16 * run + t);
+        macro_rules! sixteen {
+            ($($t:literal)+) => { [$(code(16 * run + $t)),+] };
         }
+        *out = sixteen!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
 /// The elements are entries of a codebook: group `g` is entry `index(g).0`, modified by the bits `index(g).1`.
 #[inline(always)]
-pub(super) fn each_group<const N: usize>(grid: &Grid, out: &mut [i8; N], index: impl Fn(usize) -> (u16, u8)) {
-    let group = usize::from(grid.group);
-    for (g, out) in out.chunks_exact_mut(group).enumerate() {
+pub(super) fn each_group(grid: &Grid, out: &mut [i8], index: impl Fn(usize) -> (u16, u8)) {
+    match grid.group {
+        8 => each_group_of::<8>(grid, out, index),
+        _ => each_group_of::<4>(grid, out, index),
+    }
+}
+
+#[inline(always)]
+fn each_group_of<const GROUP: usize>(grid: &Grid, out: &mut [i8], index: impl Fn(usize) -> (u16, u8)) {
+    let entries = grid.table.as_chunks::<GROUP>().0;
+    for (g, out) in out.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
         let (entry, bits) = index(g);
-        let start = usize::from(entry) * group;
-        let Some(entry) = grid.table.get(start..start + group) else { continue };
+        // The indices have as many bits as the table has entries: none is out of range.
+        let Some(entry) = entries.get(usize::from(entry)) else { continue };
         // A group of 4 is one half of the eight elements that share the bits.
-        let bits = bits >> (g * group % 8);
+        let bits = bits >> (g * GROUP % 8);
         for (t, (out, &value)) in out.iter_mut().zip(entry).enumerate() {
             *out = match grid.modifier {
-                GridModifier::Signs { .. } => {
-                    if bits >> t & 1 == 1 {
-                        -value
-                    } else {
-                        value
-                    }
-                }
-                GridModifier::Shift => value + if bits & 1 == 1 { -1 } else { 1 },
+                GridModifier::Signs { .. } if bits >> t & 1 == 1 => -value,
+                GridModifier::Signs { .. } => value,
+                GridModifier::Shift if bits & 1 == 1 => value - 1,
+                GridModifier::Shift => value + 1,
             };
         }
     }
