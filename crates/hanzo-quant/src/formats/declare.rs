@@ -89,8 +89,8 @@ pub(super) fn values<const SUB: usize>(
 /// The elements are codes that stand alone: element `i` is `code(i)`.
 #[inline(always)]
 pub(super) fn each_code<const N: usize>(out: &mut [i8; N], code: impl Fn(usize) -> i8) {
-    // Sixteen at a time without a loop (nor `array::from_fn`, which stays one): the compiler then sees that `i / 16`, and all that follows from it, is the same for
-    // the sixteen, and loads, shifts and masks them together.
+    // Sixteen at a time without a loop (nor `array::from_fn`, which stays one): the compiler then sees that `i / 16`,
+    // and all that follows from it, is the same for the sixteen, and loads, shifts and masks them together.
     for (run, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         macro_rules! sixteen {
             ($($t:literal)+) => { [$(code(16 * run + $t)),+] };
