@@ -184,12 +184,47 @@ impl<'s> Cursor<'s> {
     /// Moves over `count` strings, noting in `index` where every `stride`-th begins, relative to the first.
     pub(crate) fn strings(&mut self, count: u64, stride: u64, index: &mut Vec<u32>) -> Result<()> {
         let base = self.pos;
-        for i in 0..count {
-            if i % stride == 0 {
-                index.push((self.pos - base) as u32);
+        let mut done = 0;
+        while done < count {
+            let (walked, pos) = self.walk_strings(base, done, count, stride, index);
+            (done, self.pos) = (walked, pos);
+            // The next one is not in hand, or is wrong; this fetches it or says how.
+            if done < count {
+                if done % stride == 0 {
+                    index.push((self.pos - base) as u32);
+                }
+                self.string("a string of an array", MAX_STRING_BYTES)?;
+                done += 1;
             }
-            self.string("a string of an array", MAX_STRING_BYTES)?;
         }
         Ok(())
+    }
+
+    /// Walks the strings from number `done` on that are in hand and in order: how many are then done, and where.
+    /// A vocabulary's strings are nearly all moved over here, with two comparisons each.
+    fn walk_strings(
+        &self,
+        base: u64,
+        done: u64,
+        count: u64,
+        stride: u64,
+        index: &mut Vec<u32>,
+    ) -> (u64, u64) {
+        let bytes = self.bytes();
+        let in_hand = bytes.len().min(usize::try_from(self.limit).unwrap_or(usize::MAX));
+        let mut at = self.pos as usize;
+        for i in done..count {
+            let head = bytes.get(at..).and_then(|rest| rest.first_chunk());
+            let len = head.map_or(u64::MAX, |head| u64::from_le_bytes(*head));
+            // No more than MAX_STRING_BYTES, so the sum does not overflow.
+            if len > MAX_STRING_BYTES || at + 8 + len as usize > in_hand {
+                return (i, at as u64);
+            }
+            if i % stride == 0 {
+                index.push((at as u64 - base) as u32);
+            }
+            at += 8 + len as usize;
+        }
+        (count, at as u64)
     }
 }
