@@ -86,6 +86,10 @@ pub struct CpuConfig {
     pub threads: Option<usize>,
     /// Instruction set; `None` is the machine's best.
     pub isa: Option<Isa>,
+    /// Every primitive a launch of its own (the reference for the fused plan; same results).
+    pub no_fuse: bool,
+    /// Print the plan of a model when it is loaded.
+    pub print_plan: bool,
 }
 
 /// The environment variables that this crate reads, and what each does. They exist for A/B runs and debugging.
@@ -95,6 +99,8 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
         "force an instruction set: scalar, avx2, avxvnni or avx512 (same results, other speed)",
     ),
     ("HANZO_CPU_THREADS", "number of threads of the CPU device"),
+    ("HANZO_FUSE", "0 runs every primitive alone (same results, other speed)"),
+    ("HANZO_PLAN", "print writes the plan of a model to standard error when it is loaded"),
 ];
 
 impl CpuConfig {
@@ -113,6 +119,8 @@ impl CpuConfig {
             config.threads =
                 Some(threads.ok_or_else(|| CpuError::Operands(format!("HANZO_CPU_THREADS={n}")))?);
         }
+        config.no_fuse = std::env::var("HANZO_FUSE").is_ok_and(|v| v == "0");
+        config.print_plan = std::env::var("HANZO_PLAN").is_ok_and(|v| v == "print");
         Ok(config)
     }
 }

@@ -24,5 +24,6 @@ mod matvec;
 mod moe;
 #[cfg(test)]
 mod numeric;
+mod simd;
 
 pub use error::CpuError;

@@ -7,8 +7,10 @@
 
 pub mod device;
 pub mod graph;
+pub mod plan;
 pub mod step;
 
 pub use device::{Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, WeightSource};
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
+pub use plan::{Domain, Launch, LaunchKind, Plan, PlanOptions};
 pub use step::{BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};

@@ -115,6 +115,11 @@ impl Activations {
         self.rows
     }
 
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.data.len() * 64
+    }
+
     /// Elements of a row.
     pub fn k(&self) -> usize {
         self.k

@@ -1,1 +1,106 @@
-//! Runs a plan.
+//! Runs a plan: the CPU as a [`Device`].
+//!
+//! A step is one [`Pool::run`]: all threads walk the launches together and meet at a barrier after each. Inside a launch they
+//! share strips of rows ([`rows`]), strips of outputs ([`contract`]) or pieces of attention. What a step brings is checked
+//! ([`step`]) before any thread starts, so that kernels need not distrust it.
+#![allow(unsafe_code)]
+
+mod arena;
+mod contract;
+mod rows;
+mod run;
+mod step;
+mod weights;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use hanzo_fusion::graph::Graph;
+use hanzo_fusion::{
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Plan, PlanOptions, Progress, Step,
+    WeightSource,
+};
+
+use crate::CpuError;
+use crate::isa::CpuConfig;
+use crate::pool::Pool;
+
+/// The CPU.
+#[derive(Debug)]
+pub struct CpuDevice {
+    pool: Arc<Pool>,
+    plan: PlanOptions,
+    print_plan: bool,
+}
+
+impl CpuDevice {
+    /// A device with its own threads.
+    ///
+    /// # Errors
+    /// [`CpuError::Isa`] for an instruction set that the machine lacks, [`CpuError::Spawn`] where threads are refused.
+    pub fn new(config: &CpuConfig) -> Result<Self, CpuError> {
+        Ok(Self {
+            pool: Arc::new(Pool::configured(config)?),
+            plan: PlanOptions { fuse: !config.no_fuse },
+            print_plan: config.print_plan,
+        })
+    }
+}
+
+impl Device for CpuDevice {
+    fn describe(&self) -> String {
+        let threads = self.pool.threads();
+        format!("cpu ({}, {threads} thread{})", self.pool.isa().name(), if threads == 1 { "" } else { "s" })
+    }
+
+    fn load(
+        &self,
+        graph: Arc<Graph>,
+        weights: &dyn WeightSource,
+        options: LoadOptions,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn LoadedModel>, DeviceError> {
+        let plan = Plan::new(&graph, self.plan)?;
+        if self.print_plan {
+            use std::io::Write as _;
+            // Asked for by a debugging variable; a closed stderr is no reason to fail.
+            let _ = std::io::stderr().write_all(plan.text().as_bytes());
+        }
+        Ok(Box::new(run::Model::load(Arc::clone(&self.pool), plan, weights, options, progress)?))
+    }
+}
+
+impl LoadedModel for run::Model {
+    fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
+        self.run(step, logits)
+    }
+
+    fn copy_blocks(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        self.copy(group, pairs)
+    }
+
+    fn memory(&self) -> MemoryReport {
+        self.report()
+    }
+
+    fn plan_text(&self) -> String {
+        self.plan().text()
+    }
+}
+
+/// A fault of loading, in the device's terms.
+fn load_error(name: &str, error: CpuError) -> DeviceError {
+    match error {
+        CpuError::Memory { what, bytes } => {
+            DeviceError::OutOfMemory { what: what.to_owned(), bytes: bytes as u64 }
+        }
+        CpuError::Format { format, why } => {
+            DeviceError::Unsupported { device: "cpu", what: format!("`{name}`: format {format}: {why}") }
+        }
+        error => DeviceError::Weight { name: name.to_owned(), reason: error.to_string() },
+    }
+}

@@ -276,6 +276,38 @@ impl Op {
         }
     }
 
+    /// Replaces every value that the op reads by `f` of it, in order.
+    pub fn map_inputs(&mut self, mut f: impl FnMut(Value) -> Value) {
+        match self {
+            Op::Embed { .. } => {}
+            Op::MatMul { x, .. }
+            | Op::Quantize { x }
+            | Op::AddWeight { x, .. }
+            | Op::MulWeight { x, .. }
+            | Op::Scale { x, .. }
+            | Op::Activate { x, .. }
+            | Op::Softcap { x, .. }
+            | Op::RmsNorm { x, .. }
+            | Op::LayerNorm { x, .. }
+            | Op::Rope { x, .. }
+            | Op::Softmax { x }
+            | Op::TopK { x, .. }
+            | Op::NormalizeSum { x, .. }
+            | Op::SliceCols { x, .. }
+            | Op::SelectOutputs { x } => *x = f(*x),
+            Op::MoeMatMul { x, ids: y, .. }
+            | Op::GatherCols { x, ids: y }
+            | Op::Add { a: x, b: y }
+            | Op::Mul { a: x, b: y }
+            | Op::KvWrite { k: x, v: y, .. }
+            | Op::Attention { q: x, written: y, .. }
+            | Op::CombineSlots { x, weights: y } => {
+                *x = f(*x);
+                *y = f(*y);
+            }
+        }
+    }
+
     /// Calls `f` on every value that the op reads, in order.
     pub fn for_each_input(&self, mut f: impl FnMut(Value)) {
         match *self {

@@ -1,0 +1,451 @@
+//! Online softmax of the query rows of one item.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use hanzo_fusion::BLOCK_TOKENS;
+use hanzo_fusion::step::KvType;
+use hanzo_quant::math as scalar;
+
+use super::items::{Item, Items, Sequence, Split, lowest_key, partial_row};
+use super::kv::LayerPool;
+use super::tile::{Blocks, Elem, Panel, Source, scores, weigh, widen, with_elem};
+use super::{BLOCKS, CHUNK, TILE};
+use crate::isa::Isa;
+use crate::simd::{Kernel, LANES, Simd, dispatch, math};
+
+/// Rows from which a tile is widened once for all of them.
+const PANEL_ROWS: usize = 9;
+
+/// One attention of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Attention<'a> {
+    pub(crate) pool: &'a LayerPool,
+    /// Query heads, and how many share a KV head.
+    pub(crate) n_heads: usize,
+    pub(crate) group: usize,
+    pub(crate) window: Option<u32>,
+    pub(crate) scale: f32,
+    pub(crate) softcap: Option<f32>,
+    /// One a query head.
+    pub(crate) sinks: Option<&'a [f32]>,
+    /// `[T, n_heads · k_head_dim]`.
+    pub(crate) q: *const f32,
+    /// `[T, n_heads · v_head_dim]`.
+    pub(crate) out: *mut f32,
+    /// [`Items::partial_len`] elements.
+    pub(crate) partials: *mut f32,
+}
+
+// SAFETY: items read disjoint or shared rows of `q` and write disjoint parts of `out` and `partials`.
+unsafe impl Sync for Attention<'_> {}
+
+/// A thread's working memory.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Query rows.
+    q: Vec<usize>,
+    /// Scores, then weights, 64 a row.
+    scores: Vec<f32>,
+    /// A chunk's weighted sums, `v_stride` a row; greatest scores; sums of weights, 16 lanes a row.
+    o: Vec<f32>,
+    m: Vec<f32>,
+    l: Vec<f32>,
+    /// The same over the chunks so far; sums of weights are one number a row.
+    all_o: Vec<f32>,
+    all_m: Vec<f32>,
+    all_l: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Scratch {
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let floats = [
+            &self.scores,
+            &self.o,
+            &self.m,
+            &self.l,
+            &self.all_o,
+            &self.all_m,
+            &self.all_l,
+            &self.keys,
+            &self.values,
+        ];
+        floats.iter().map(|v| v.capacity() * 4).sum::<usize>() + self.q.capacity() * 8
+    }
+
+    fn reserve(&mut self, rows: usize, k_dim: usize, v_stride: usize) {
+        let grow = |v: &mut Vec<f32>, n: usize| {
+            if v.len() < n {
+                v.resize(n, 0.0);
+            }
+        };
+        grow(&mut self.scores, rows * TILE);
+        grow(&mut self.o, rows * v_stride);
+        grow(&mut self.m, rows);
+        grow(&mut self.l, rows * LANES);
+        grow(&mut self.all_o, rows * v_stride);
+        grow(&mut self.all_m, rows);
+        grow(&mut self.all_l, rows);
+        if rows >= PANEL_ROWS {
+            grow(&mut self.keys, k_dim * TILE);
+            grow(&mut self.values, TILE * v_stride);
+        }
+    }
+}
+
+impl Attention<'_> {
+    /// Computes an item, and its group's result if it is the last of the group.
+    ///
+    /// # Safety
+    /// `q` and `out` hold the rows of all sequences, `partials` is as long as `items` says, and no other thread works on the same
+    /// item. Block tables hold every block that their sequence's rows see.
+    pub(crate) unsafe fn run(
+        &self,
+        isa: Isa,
+        sequences: &[Sequence<'_>],
+        items: &Items,
+        item: &Item,
+        scratch: &mut Scratch,
+    ) {
+        let Some(sequence) = sequences.get(item.sequence) else { return };
+        with_elem!(self.pool.record.kv_type, E => {
+            let elem = PhantomData::<E>;
+            dispatch(isa, Run { a: self, sequence, items, item, scratch, elem });
+        });
+    }
+}
+
+struct Run<'a, E> {
+    a: &'a Attention<'a>,
+    sequence: &'a Sequence<'a>,
+    items: &'a Items,
+    item: &'a Item,
+    scratch: &'a mut Scratch,
+    elem: PhantomData<E>,
+}
+
+impl<E: Elem> Kernel for Run<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let (record, item) = (self.a.pool.record, self.item);
+        let rows = (item.tokens.1 - item.tokens.0) * self.a.group;
+        self.scratch.reserve(rows, record.k_dim, record.v_stride);
+        self.scratch.q.clear();
+        for token in item.tokens.0..item.tokens.1 {
+            let row = (self.sequence.first_row + token) * self.a.n_heads + item.head * self.a.group;
+            for g in 0..self.a.group {
+                // Addresses: pointers are not `Send`, and the buffer outlives the call.
+                self.scratch.q.push(self.a.q.wrapping_add((row + g) * record.k_dim) as usize);
+            }
+        }
+        self.scratch.all_l[..rows].fill(0.0);
+        for chunk in item.chunks.0..item.chunks.1 {
+            self.chunk(s, chunk, rows);
+            match &item.split {
+                Some(split) => self.keep(s, split, chunk, rows),
+                None => {
+                    for r in 0..rows {
+                        let (m, l) = (self.scratch.m[r], self.lane_sum(s, r));
+                        let o = self.scratch.o[r * record.v_stride..].as_ptr();
+                        // SAFETY: row `r` of `o` has `v_stride` elements.
+                        unsafe { self.merge(s, r, m, l, o) };
+                    }
+                }
+            }
+        }
+        if let Some(split) = &item.split {
+            if !self.items.is_last(split) {
+                return;
+            }
+            let len = partial_row(record.v_stride);
+            for c in 0..split.chunks.1 - split.chunks.0 {
+                for r in 0..rows {
+                    // SAFETY: inside the group's part of `partials`; its writers are done.
+                    unsafe {
+                        let p = self.a.partials.add(split.at + (c * rows + r) * len).cast_const();
+                        let (m, l) = (*p.add(record.v_stride), *p.add(record.v_stride + 1));
+                        self.merge(s, r, m, l, p);
+                    }
+                }
+            }
+        }
+        self.finish(s, rows);
+    }
+}
+
+impl<E: Elem> Run<'_, E> {
+    #[inline(always)]
+    fn lane_sum<S: Simd>(&self, s: S, r: usize) -> f32 {
+        // SAFETY: 16 lanes a row.
+        s.sum(unsafe { s.load(self.scratch.l[r * LANES..][..LANES].as_ptr()) })
+    }
+
+    /// One chunk of keys for all rows: leaves `m`, `l` and `o`. A row that sees none of them has `l = 0`.
+    #[inline(always)]
+    fn chunk<S: Simd>(&mut self, s: S, chunk: usize, rows: usize) {
+        let (a, record, sequence) = (self.a, self.a.pool.record, self.sequence);
+        self.scratch.m[..rows].fill(f32::NEG_INFINITY);
+        self.scratch.l[..rows * LANES].fill(0.0);
+        self.scratch.o[..rows * record.v_stride].fill(0.0);
+        let position = |token: usize| sequence.first_position + token;
+        let tokens = self.item.tokens;
+        let end = position(tokens.1);
+        for k0 in (chunk * CHUNK..end.min((chunk + 1) * CHUNK)).step_by(TILE) {
+            // Tokens that see a key of the tile: those not before it, nor too far behind it.
+            let first = tokens.0.max(k0.saturating_sub(sequence.first_position));
+            let last = match a.window {
+                None => tokens.1,
+                Some(w) => tokens.1.min((k0 + TILE - 1 + w as usize).saturating_sub(sequence.first_position)),
+            };
+            if first >= last {
+                continue;
+            }
+            let seen = |token: usize| {
+                let p = position(token);
+                (lowest_key(p, a.window).max(k0) - k0, (p + 1).min(k0 + TILE) - k0)
+            };
+            let keys = (seen(first).0, seen(last - 1).1);
+            let blocks = (keys.0 / BLOCK_TOKENS, keys.1.div_ceil(BLOCK_TOKENS));
+            let source = self.source(k0 / BLOCK_TOKENS, blocks);
+            let active = (first - tokens.0) * a.group..(last - tokens.0) * a.group;
+            if active.len() >= PANEL_ROWS {
+                let panel = Panel {
+                    keys: self.scratch.keys.as_ptr(),
+                    values: self.scratch.values.as_ptr(),
+                    v_stride: record.v_stride,
+                };
+                // SAFETY: `source` has these blocks; the panel was reserved.
+                unsafe {
+                    let (k, v) = (self.scratch.keys.as_mut_ptr(), self.scratch.values.as_mut_ptr());
+                    widen(s, source, &record, blocks, keys, k, v);
+                }
+                self.tile(s, panel, source.records, active, seen);
+            } else {
+                self.tile(s, source, source.records, active, seen);
+            }
+        }
+    }
+
+    /// The records of a tile. Blocks that no row sees are stood in for by one that is seen.
+    #[inline(always)]
+    fn source(&self, first: usize, blocks: (usize, usize)) -> Blocks<E> {
+        let pool = self.a.pool;
+        let at = |b: usize| {
+            let block = self.sequence.table.get(first + b).map_or(usize::MAX, |&b| b as usize);
+            pool.record_ptr(self.item.head, block).cast_const()
+        };
+        let mut records = [at(blocks.0); BLOCKS];
+        for b in blocks.0 + 1..blocks.1 {
+            records[b] = at(b);
+        }
+        let mut next = records;
+        for (b, next) in next.iter_mut().enumerate() {
+            if let Some(&block) = self.sequence.table.get(first + BLOCKS + b)
+                && (block as usize) < pool.n_blocks()
+            {
+                *next = pool.record_ptr(self.item.head, block as usize).cast_const();
+            }
+        }
+        let record = pool.record;
+        Blocks { records, next, values: record.values, v_stride: record.v_stride, elem: self.elem }
+    }
+
+    /// One tile of keys for the rows `active`; `seen` are the keys of the tile that a token sees.
+    #[inline(always)]
+    fn tile<S: Simd, M: Source>(
+        &mut self,
+        s: S,
+        source: M,
+        records: [*const u8; BLOCKS],
+        active: Range<usize>,
+        seen: impl Fn(usize) -> (usize, usize),
+    ) {
+        let (a, record, scratch) = (self.a, self.a.pool.record, &mut *self.scratch);
+        let token = |row: usize| self.item.tokens.0 + row / a.group;
+        let int8 = record.kv_type == KvType::Int8;
+        // SAFETY: rows of the scratch are below the reserved ones; `source` has all blocks that rows see.
+        unsafe {
+            let q = std::slice::from_raw_parts(scratch.q.as_ptr().cast::<*const f32>(), scratch.q.len());
+            let p = scratch.scores.as_mut_ptr();
+            scores(s, source, &q[active.clone()], record.k_dim, p.add(active.start * TILE));
+            for row in active.clone() {
+                let weights = Weights {
+                    keys: seen(token(row)),
+                    scales: int8.then(|| {
+                        records.map(|r| (r.add(record.k_scales).cast(), r.add(record.v_scales).cast()))
+                    }),
+                    s: p.add(row * TILE),
+                    m: &mut scratch.m[row],
+                    l: scratch.l.as_mut_ptr().add(row * LANES),
+                    o: scratch.o.as_mut_ptr().add(row * record.v_stride),
+                    vectors: record.v_stride / LANES,
+                };
+                weights.update(s, a.scale, a.softcap);
+            }
+            // Rows that see the same keys share the values.
+            let mut row = active.start;
+            while row < active.end {
+                let keys = seen(token(row));
+                let mut end = row + a.group;
+                while end < active.end && seen(token(end)) == keys {
+                    end += a.group;
+                }
+                let o = scratch.o.as_mut_ptr().add(row * record.v_stride);
+                let vectors = record.v_stride / LANES;
+                weigh(s, source, p.add(row * TILE), end - row, keys, vectors, o, record.v_stride);
+                row = end;
+            }
+        }
+    }
+
+    /// Adds a chunk's result to the row's.
+    ///
+    /// # Safety
+    /// `o` has `v_stride` elements.
+    #[inline(always)]
+    unsafe fn merge<S: Simd>(&mut self, s: S, r: usize, m: f32, l: f32, o: *const f32) {
+        let v_stride = self.a.pool.record.v_stride;
+        let scratch = &mut *self.scratch;
+        if l == 0.0 {
+            return;
+        }
+        // SAFETY: the caller's promise; the row is reserved.
+        unsafe {
+            let all = scratch.all_o.as_mut_ptr().add(r * v_stride);
+            let (all_m, all_l) = (&mut scratch.all_m[r], &mut scratch.all_l[r]);
+            if *all_l == 0.0 {
+                std::ptr::copy_nonoverlapping(o, all, v_stride);
+                (*all_m, *all_l) = (m, l);
+                return;
+            }
+            let top = scalar::max(*all_m, m);
+            let (x, y) = (scalar::exp(*all_m - top), scalar::exp(m - top));
+            *all_l = *all_l * x + l * y;
+            *all_m = top;
+            let (x, y) = (s.splat(x), s.splat(y));
+            for i in (0..v_stride).step_by(LANES) {
+                s.store(s.fma(s.load(o.add(i)), y, s.mul(s.load(all.add(i)), x)), all.add(i));
+            }
+        }
+    }
+
+    /// Keeps a chunk's result for the last item of the group.
+    #[inline(always)]
+    fn keep<S: Simd>(&mut self, s: S, split: &Split, chunk: usize, rows: usize) {
+        let v_stride = self.a.pool.record.v_stride;
+        for r in 0..rows {
+            let l = self.lane_sum(s, r);
+            let at = split.at + ((chunk - split.chunks.0) * rows + r) * partial_row(v_stride);
+            // SAFETY: inside the group's part of `partials`; this chunk is this item's alone.
+            unsafe {
+                let p = self.a.partials.add(at);
+                std::ptr::copy_nonoverlapping(self.scratch.o[r * v_stride..].as_ptr(), p, v_stride);
+                *p.add(v_stride) = self.scratch.m[r];
+                *p.add(v_stride + 1) = l;
+            }
+        }
+    }
+
+    /// Divides and writes the rows.
+    #[inline(always)]
+    fn finish<S: Simd>(&mut self, s: S, rows: usize) {
+        let (a, record) = (self.a, self.a.pool.record);
+        for r in 0..rows {
+            let head = self.item.head * a.group + r % a.group;
+            let row = self.sequence.first_row + self.item.tokens.0 + r / a.group;
+            let (mut x, mut l) = (1.0, self.scratch.all_l[r]);
+            if let Some(sink) = a.sinks.and_then(|sinks| sinks.get(head)) {
+                let top = scalar::max(self.scratch.all_m[r], *sink);
+                x = scalar::exp(self.scratch.all_m[r] - top);
+                l = l * x + scalar::exp(sink - top);
+            }
+            let factor = s.splat(x / l);
+            let o = &self.scratch.all_o[r * record.v_stride..][..record.v_dim];
+            // SAFETY: the item's own part of the output.
+            let out = unsafe {
+                std::slice::from_raw_parts_mut(
+                    a.out.add((row * a.n_heads + head) * record.v_dim),
+                    record.v_dim,
+                )
+            };
+            for (out, o) in out.chunks_mut(LANES).zip(o.chunks(LANES)) {
+                s.store_part(s.mul(s.load_part(o, 0.0), factor), out);
+            }
+        }
+    }
+}
+
+/// Scores of one row and tile, on their way to weights.
+struct Weights<'a> {
+    /// Keys that the row sees.
+    keys: (usize, usize),
+    /// Scales of the blocks' keys and values (int8).
+    scales: Option<[(*const f32, *const f32); BLOCKS]>,
+    s: *mut f32,
+    m: &'a mut f32,
+    l: *mut f32,
+    o: *mut f32,
+    vectors: usize,
+}
+
+impl Weights<'_> {
+    /// # Safety
+    /// Pointers lead to 64 scores, 16 lanes of `l`, `vectors` vectors of `o`, and 16 scales a block.
+    #[inline(always)]
+    unsafe fn update<S: Simd>(self, s: S, scale: f32, softcap: Option<f32>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut v = [s.splat(0.0); BLOCKS];
+            for b in 0..BLOCKS {
+                v[b] = s.load(self.s.add(b * LANES));
+                if let Some(scales) = &self.scales {
+                    v[b] = s.mul(v[b], s.load(scales[b].0));
+                }
+                v[b] = s.mul(v[b], s.splat(scale));
+            }
+            if let Some(cap) = softcap {
+                let cap = s.splat(cap);
+                for v in &mut v {
+                    *v = s.mul(cap, math::tanh(s, s.div(*v, cap)));
+                }
+            }
+            if self.keys != (0, TILE) {
+                let hidden = s.splat(f32::NEG_INFINITY);
+                let lane = s.from_array(std::array::from_fn(|i| i as f32));
+                for b in 0..BLOCKS {
+                    let bound = |k: usize| s.splat(k as f32 - (b * LANES) as f32);
+                    v[b] = s.select_lt(lane, bound(self.keys.0), hidden, v[b]);
+                    v[b] = s.select_lt(lane, bound(self.keys.1), v[b], hidden);
+                }
+            }
+            let top = s.max_lane(s.max(s.max(v[0], v[1]), s.max(v[2], v[3])));
+            let mut l = s.load(self.l);
+            if top > *self.m {
+                if *self.m > f32::NEG_INFINITY {
+                    let shrink = s.splat(scalar::exp(*self.m - top));
+                    l = s.mul(l, shrink);
+                    for i in 0..self.vectors {
+                        let o = self.o.add(i * LANES);
+                        s.store(s.mul(s.load(o), shrink), o);
+                    }
+                }
+                *self.m = top;
+            }
+            let m = s.splat(*self.m);
+            for b in 0..BLOCKS {
+                let mut p = math::exp(s, s.sub(v[b], m));
+                l = s.add(l, p);
+                if let Some(scales) = &self.scales {
+                    p = s.mul(p, s.load(scales[b].1));
+                }
+                s.store(p, self.s.add(b * LANES));
+            }
+            s.store(l, self.l);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Buffers of values, and how threads reach them during a step.
+
+use hanzo_fusion::graph::{Elem, Graph, Rows, Value};
+use hanzo_fusion::{Domain, LaunchKind, LoadOptions, Plan};
+
+use crate::CpuError;
+use crate::activations::Activations;
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Never stored: it passes from a contraction to its epilogue, or has no columns.
+    Nowhere,
+    /// The step's result.
+    Logits,
+    /// A slot of the arena.
+    Slot(usize),
+    /// A thread's strip, at this many elements a row of the strip.
+    Strip(usize),
+}
+
+/// What a slot holds.
+#[derive(Debug)]
+enum Buffer {
+    /// f32 or u32 (as its bits).
+    Words(Vec<f32>),
+    Quantized(Activations),
+}
+
+/// All buffers.
+#[derive(Debug)]
+pub(super) struct Arena {
+    buffers: Vec<Buffer>,
+    places: Vec<Place>,
+    /// Elements a row of the domain that strips of each launch need.
+    pub(super) strip_widths: Vec<usize>,
+}
+
+/// Rows of a value for `tokens` tokens and `outputs` outputs; `None` where that overflows.
+pub(super) fn n_rows(rows: Rows, tokens: usize, outputs: usize) -> Option<usize> {
+    match rows {
+        Rows::Tokens => Some(tokens),
+        Rows::Slots(k) => tokens.checked_mul(k),
+        Rows::Outputs => Some(outputs),
+    }
+}
+
+/// Rows of a value to one row of its domain.
+pub(super) fn rows_a_row(rows: Rows) -> usize {
+    if let Rows::Slots(k) = rows { k } else { 1 }
+}
+
+impl Arena {
+    pub(super) fn new(plan: &Plan, options: &LoadOptions) -> Result<Self, CpuError> {
+        let refused = |bytes| CpuError::Memory { what: "activations", bytes };
+        let mut buffers = Vec::with_capacity(plan.slots.len());
+        for slot in &plan.slots {
+            let mut words = 0usize;
+            for shape in &slot.shapes {
+                let rows = n_rows(shape.rows, options.max_tokens, options.max_outputs);
+                let n = rows.and_then(|r| r.checked_mul(shape.cols)).ok_or(refused(usize::MAX))?;
+                words = words.max(n);
+            }
+            buffers.push(match (slot.elem, slot.shapes.first()) {
+                (Elem::Quantized, Some(shape)) => {
+                    let rows = n_rows(shape.rows, options.max_tokens, options.max_outputs).unwrap_or(0);
+                    Buffer::Quantized(Activations::new(rows, shape.cols)?)
+                }
+                _ => {
+                    let bytes = words.checked_mul(4).ok_or(refused(usize::MAX))?;
+                    let mut data = Vec::new();
+                    data.try_reserve_exact(words).map_err(|_| refused(bytes))?;
+                    data.resize(words, 0.0);
+                    Buffer::Words(data)
+                }
+            });
+        }
+        let (places, strip_widths) = places(plan);
+        Ok(Arena { buffers, places, strip_widths })
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |b: &Buffer| match b {
+            Buffer::Words(v) => v.len() * 4,
+            Buffer::Quantized(a) => a.bytes(),
+        };
+        self.buffers.iter().map(of).sum()
+    }
+
+    /// Access for the threads of one step.
+    pub(super) fn view<'a>(
+        &'a mut self,
+        graph: &'a Graph,
+        logits: &'a mut [f32],
+        tokens: usize,
+        outputs: usize,
+    ) -> View<'a> {
+        let slots = self
+            .buffers
+            .iter_mut()
+            .map(|b| match b {
+                Buffer::Words(v) => SlotView { words: v.as_mut_ptr(), len: v.len(), quantized: None },
+                Buffer::Quantized(a) => SlotView { words: std::ptr::null_mut(), len: 0, quantized: Some(a) },
+            })
+            .collect();
+        View {
+            graph,
+            places: &self.places,
+            strip_widths: &self.strip_widths,
+            slots,
+            logits: SlotView { words: logits.as_mut_ptr(), len: logits.len(), quantized: None },
+            tokens,
+            outputs,
+        }
+    }
+}
+
+/// Places of all values, and widths of strips.
+fn places(plan: &Plan) -> (Vec<Place>, Vec<usize>) {
+    let mut places = vec![Place::Nowhere; plan.graph.nodes.len()];
+    let mut widths = Vec::with_capacity(plan.launches.len());
+    for launch in &plan.launches {
+        let mut width = 0;
+        for v in &launch.nodes {
+            let shape = plan.graph.nodes[v.index()].shape;
+            places[v.index()] = if shape.cols == 0 {
+                Place::Nowhere
+            } else if plan.graph.logits == Some(*v) {
+                Place::Logits
+            } else if let Some(slot) = plan.slot_of[v.index()] {
+                Place::Slot(slot)
+            } else if matches!(launch.kind, LaunchKind::Rows(_)) {
+                let at = width;
+                width += shape.cols * rows_a_row(shape.rows);
+                Place::Strip(at)
+            } else {
+                Place::Nowhere
+            };
+        }
+        widths.push(width);
+    }
+    (places, widths)
+}
+
+#[derive(Clone, Copy)]
+struct SlotView<'a> {
+    words: *mut f32,
+    len: usize,
+    quantized: Option<&'a Activations>,
+}
+
+/// The buffers during a step, shared by all threads.
+pub(super) struct View<'a> {
+    pub(super) graph: &'a Graph,
+    places: &'a [Place],
+    strip_widths: &'a [usize],
+    slots: Vec<SlotView<'a>>,
+    logits: SlotView<'a>,
+    pub(super) tokens: usize,
+    pub(super) outputs: usize,
+}
+
+// SAFETY: access to the elements is by unsafe methods, whose callers keep writes disjoint between two barriers.
+unsafe impl Sync for View<'_> {}
+
+/// A thread's strip: rows `first .. first + n` of a domain, and memory for values that live only here.
+#[derive(Clone, Copy)]
+pub(super) struct Strip {
+    pub(super) first: usize,
+    pub(super) n: usize,
+    pub(super) memory: *mut f32,
+}
+
+impl<'a> View<'a> {
+    /// Rows of the domain in this step.
+    pub(super) fn rows(&self, domain: Domain) -> usize {
+        match domain {
+            Domain::Tokens => self.tokens,
+            Domain::Outputs => self.outputs,
+        }
+    }
+
+    /// Elements a row that strips of each launch need.
+    pub(super) fn strip_widths(&self) -> &'a [usize] {
+        self.strip_widths
+    }
+
+    /// Columns of a value.
+    pub(super) fn cols(&self, v: Value) -> usize {
+        self.graph.nodes[v.index()].shape.cols
+    }
+
+    /// Rows of a value in this step.
+    pub(super) fn value_rows(&self, v: Value) -> usize {
+        n_rows(self.graph.nodes[v.index()].shape.rows, self.tokens, self.outputs).unwrap_or(0)
+    }
+
+    fn slot(&self, v: Value) -> Option<SlotView<'_>> {
+        match self.places[v.index()] {
+            Place::Slot(slot) => self.slots.get(slot).copied(),
+            Place::Logits => Some(self.logits),
+            Place::Nowhere | Place::Strip(_) => None,
+        }
+    }
+
+    /// The quantized matrix of a value. Panics where there is none: a fault of the plan.
+    pub(super) fn quantized(&self, v: Value) -> &Activations {
+        let slot = self.slot(v).and_then(|s| s.quantized);
+        slot.unwrap_or_else(|| misplaced(v))
+    }
+
+    /// Start and number of elements of `n` rows of a value from row `first` on. Panics where they are outside of its buffer.
+    pub(super) fn words(&self, v: Value, first: usize, n: usize) -> (*mut f32, usize) {
+        let cols = self.cols(v);
+        let slot = self.slot(v).unwrap_or_else(|| misplaced(v));
+        let end = first.checked_add(n).and_then(|end| end.checked_mul(cols));
+        if end.is_none_or(|end| end > slot.len) {
+            misplaced(v)
+        }
+        // SAFETY: inside the buffer by the check.
+        (unsafe { slot.words.add(first * cols) }, n * cols)
+    }
+
+    /// All rows of a value.
+    ///
+    /// # Safety
+    /// Nobody writes the value while the slice lives.
+    pub(super) unsafe fn all(&self, v: Value) -> &[f32] {
+        let (p, n) = self.words(v, 0, self.value_rows(v));
+        // SAFETY: in bounds; the caller's promise.
+        unsafe { std::slice::from_raw_parts(p, n) }
+    }
+
+    /// The ids of a value.
+    ///
+    /// # Safety
+    /// As [`View::all`].
+    pub(super) unsafe fn ids(&self, v: Value) -> &[u32] {
+        let (p, n) = self.words(v, 0, self.value_rows(v));
+        // SAFETY: in bounds; u32 and f32 have the same layout; the caller's promise.
+        unsafe { std::slice::from_raw_parts(p.cast(), n) }
+    }
+
+    fn strip_words(&self, v: Value, strip: Strip) -> (*mut f32, usize) {
+        let shape = self.graph.nodes[v.index()].shape;
+        let k = rows_a_row(shape.rows);
+        match self.places[v.index()] {
+            // SAFETY: the strip's memory has the launch's width for each of its rows.
+            Place::Strip(at) => (unsafe { strip.memory.add(at * strip.n) }, strip.n * k * shape.cols),
+            _ => self.words(v, strip.first * k, strip.n * k),
+        }
+    }
+
+    /// A value's rows of the strip.
+    ///
+    /// # Safety
+    /// Nobody writes them while the slice lives; the strip's memory is large enough.
+    pub(super) unsafe fn strip(&self, v: Value, strip: Strip) -> &[f32] {
+        let (p, n) = self.strip_words(v, strip);
+        // SAFETY: in bounds; the caller's promise.
+        unsafe { std::slice::from_raw_parts(p, n) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them while the slice lives; the strip's memory is large enough.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn strip_mut(&self, v: Value, strip: Strip) -> &mut [f32] {
+        let (p, n) = self.strip_words(v, strip);
+        // SAFETY: in bounds; the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(p, n) }
+    }
+}
+
+#[cold]
+fn misplaced(v: Value) -> ! {
+    // Reported as the panic of a worker: the step fails, the process does not.
+    std::panic::resume_unwind(Box::new(format!("value {} is not where the plan says", v.index())))
+}
+
+/// Ids in a slice of words.
+pub(super) fn as_ids(words: &[f32]) -> &[u32] {
+    // SAFETY: u32 and f32 have the same size and alignment, and any bits are valid for both.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+}
+
+/// The same, to be written.
+pub(super) fn as_ids_mut(words: &mut [f32]) -> &mut [u32] {
+    // SAFETY: as above; the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len()) }
+}

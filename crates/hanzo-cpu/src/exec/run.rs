@@ -1,0 +1,323 @@
+//! A loaded model, and its steps.
+
+use std::cell::UnsafeCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hanzo_fusion::graph::{Op, RopeSpec, Value, Weight};
+use hanzo_fusion::{
+    DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Plan, Progress, Step, WeightSource,
+};
+
+use super::arena::{Arena, View};
+use super::contract::{self, Output};
+use super::step::{Inputs, group_windows};
+use super::weights::Held;
+use super::{load_error, rows};
+use crate::CpuError;
+use crate::attention::kv::LayerPool;
+use crate::attention::{Attention, Items, Scratch};
+use crate::contract::Routes;
+use crate::ops::rope::RopeTable;
+use crate::pool::{Ctx, Pool};
+
+/// A model on the CPU.
+pub(super) struct Model {
+    pool: Arc<Pool>,
+    plan: Plan,
+    options: LoadOptions,
+    weights: Vec<Held>,
+    kv: Vec<LayerPool>,
+    windows: Vec<Option<u32>>,
+    arena: Arena,
+    /// Results of each contraction launch; empty for others.
+    outputs: Vec<Vec<Output>>,
+    ropes: Vec<(RopeSpec, RopeTable)>,
+    /// Partial results of attention, grown as needed.
+    partials: Vec<f32>,
+    locals: Vec<Local>,
+}
+
+/// What belongs to one thread during a step.
+#[derive(Default)]
+struct Local(UnsafeCell<LocalState>);
+
+#[derive(Default)]
+struct LocalState {
+    strip: Vec<f32>,
+    attention: Scratch,
+    routes: Routes,
+    /// The ids that `routes` are of, in this step.
+    routed: Option<Value>,
+}
+
+// SAFETY: a thread touches its own entry only.
+unsafe impl Sync for Local {}
+
+/// What all threads see of a step.
+pub(super) struct Running<'a> {
+    pub(super) view: View<'a>,
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) kv: &'a [LayerPool],
+    pub(super) ropes: &'a [(RopeSpec, RopeTable)],
+    weights: &'a [Held],
+    /// Pieces of each kind of attention layer.
+    items: &'a [(ItemsKey, Items)],
+    partials: *mut f32,
+}
+
+// SAFETY: `partials` is written in disjoint parts (see `Attention`); the rest is shared or Sync.
+unsafe impl Sync for Running<'_> {}
+
+/// What the split of an attention depends on, beside the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ItemsKey {
+    kv_heads: usize,
+    group: usize,
+    window: Option<u32>,
+    v_stride: usize,
+    kv_group: usize,
+}
+
+impl Running<'_> {
+    pub(super) fn weight(&self, w: Weight) -> &Held {
+        self.weights.get(w.index()).unwrap_or(&Held::Unused)
+    }
+}
+
+impl Model {
+    pub(super) fn load(
+        pool: Arc<Pool>,
+        plan: Plan,
+        source: &dyn WeightSource,
+        options: LoadOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, DeviceError> {
+        let unsupported = |what: String| DeviceError::Unsupported { device: "cpu", what };
+        if plan.graph.kv_layers.iter().any(|l| l.window == Some(0) || l.k_head_dim == 0 || l.v_head_dim == 0)
+        {
+            return Err(unsupported("an attention layer of no size".to_owned()));
+        }
+        let kv: Result<Vec<_>, _> = plan
+            .graph
+            .kv_layers
+            .iter()
+            .map(|layer| LayerPool::new(layer, options.kv.kv_type, options.kv.n_blocks))
+            .collect();
+        let kv = kv.map_err(|e| load_error("KV pool", e))?;
+        let arena = Arena::new(&plan, &options).map_err(|e| load_error("activations", e))?;
+        let weights = Held::load_all(&plan.graph, source, &pool, progress)?;
+        let outputs = plan.launches.iter().map(|l| contract::outputs(&plan.graph, l)).collect();
+        let ropes = plan.graph.ropes.iter().map(|spec| (spec.clone(), RopeTable::default())).collect();
+        let width = arena.strip_widths.iter().copied().max().unwrap_or(0);
+        let locals = (0..pool.threads())
+            .map(|_| {
+                let state =
+                    LocalState { strip: vec![0.0; rows::strip_memory(width)], ..LocalState::default() };
+                Local(UnsafeCell::new(state))
+            })
+            .collect();
+        let windows = group_windows(&plan.graph);
+        Ok(Model {
+            pool,
+            plan,
+            options,
+            weights,
+            kv,
+            windows,
+            arena,
+            outputs,
+            ropes,
+            partials: Vec::new(),
+            locals,
+        })
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(super) fn report(&self) -> MemoryReport {
+        let strips: usize = self
+            .locals
+            .iter()
+            // SAFETY: no step runs while the model is borrowed here.
+            .map(|l| unsafe { &*l.0.get() })
+            .map(|l| l.strip.len() * 4 + l.attention.bytes())
+            .sum();
+        MemoryReport {
+            weights: self.weights.iter().map(|w| w.bytes() as u64).sum(),
+            kv: self.kv.iter().map(|l| l.bytes() as u64).sum(),
+            arena: (self.arena.bytes() + strips + self.partials.capacity() * 4) as u64,
+        }
+    }
+
+    pub(super) fn copy(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        let n = self.options.kv.n_blocks;
+        if group >= self.windows.len() {
+            return Err(DeviceError::InvalidStep(format!("KV group {group} of {}", self.windows.len())));
+        }
+        if let Some((from, to)) = pairs.iter().find(|(from, to)| *from as usize >= n || *to as usize >= n) {
+            return Err(DeviceError::InvalidStep(format!("copy of block {from} to {to}, of {n}")));
+        }
+        for (layer, pool) in
+            self.plan.graph.kv_layers.iter().zip(&mut self.kv).filter(|(l, _)| l.group == group)
+        {
+            debug_assert_eq!(layer.group, group);
+            for &(from, to) in pairs {
+                pool.copy_block(from as usize, to as usize);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
+        let inputs = Inputs::new(step, &self.plan.graph, &self.windows, &self.options, logits.len())?;
+        let tokens = inputs.tokens.len();
+        if tokens == 0 {
+            return Ok(());
+        }
+        for (spec, table) in &mut self.ropes {
+            table.resize(spec, tokens);
+            for (row, &position) in inputs.positions.iter().enumerate() {
+                table.fill(spec, row, position);
+            }
+        }
+        let items = self.items(&inputs);
+        let partials = items.iter().map(|(_, i)| i.partial_len).max().unwrap_or(0);
+        if self.partials.len() < partials {
+            self.partials.resize(partials, 0.0);
+        }
+        let plan = &self.plan;
+        let running = Running {
+            view: self.arena.view(&plan.graph, logits, tokens, inputs.outputs.len()),
+            inputs: &inputs,
+            kv: &self.kv,
+            ropes: &self.ropes,
+            weights: &self.weights,
+            items: &items,
+            partials: self.partials.as_mut_ptr(),
+        };
+        let widths = running.view.strip_widths();
+        let fault: Mutex<Option<CpuError>> = Mutex::new(None);
+        let (locals, outputs) = (&self.locals, &self.outputs);
+        let run = self.pool.run(|ctx| {
+            let Some(local) = locals.get(ctx.index()) else { return };
+            // SAFETY: this thread's own entry.
+            let local = unsafe { &mut *local.0.get() };
+            local.routed = None;
+            for ((launch, outputs), width) in plan.launches.iter().zip(outputs).zip(widths) {
+                // SAFETY: all threads walk the same launches, with a barrier between any two.
+                if let Err(e) = unsafe { running.launch(ctx, launch, outputs, *width, local) } {
+                    // All threads fail alike.
+                    fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                    return;
+                }
+                ctx.barrier();
+            }
+        });
+        let fault = fault.into_inner().unwrap_or_else(PoisonError::into_inner);
+        run.err().or(fault).map_or(Ok(()), |e| Err(DeviceError::StepFailed(e.to_string())))
+    }
+
+    /// The pieces of every kind of attention layer in this step.
+    fn items(&self, inputs: &Inputs<'_>) -> Vec<(ItemsKey, Items)> {
+        let mut all: Vec<(ItemsKey, Items)> = Vec::new();
+        for node in &self.plan.graph.nodes {
+            if let Op::Attention { kv, ref spec, .. } = node.op
+                && let Some(key) = items_key(&self.plan, &self.kv, kv, spec.n_heads)
+                && !all.iter().any(|(k, _)| *k == key)
+                && let Some(sequences) = inputs.groups.get(key.kv_group)
+            {
+                let threads = self.pool.threads();
+                let items = Items::new(sequences, key.kv_heads, key.group, key.window, key.v_stride, threads);
+                all.push((key, items));
+            }
+        }
+        all
+    }
+}
+
+fn items_key(plan: &Plan, kv: &[LayerPool], layer: usize, n_heads: usize) -> Option<ItemsKey> {
+    let (decl, pool) = (plan.graph.kv_layers.get(layer)?, kv.get(layer)?);
+    Some(ItemsKey {
+        kv_heads: decl.n_kv_heads,
+        group: n_heads / decl.n_kv_heads,
+        window: decl.window,
+        v_stride: pool.record.v_stride,
+        kv_group: decl.group,
+    })
+}
+
+impl Running<'_> {
+    /// # Safety
+    /// All threads of the run call it together for the same launch, with a barrier before and after.
+    unsafe fn launch(
+        &self,
+        ctx: &Ctx<'_>,
+        launch: &Launch,
+        outputs: &[Output],
+        width: usize,
+        local: &mut LocalState,
+    ) -> Result<(), CpuError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match launch.kind {
+                LaunchKind::Rows(domain) => {
+                    rows::run(ctx, self, launch, domain, width, local.strip.as_mut_ptr());
+                }
+                LaunchKind::Contract { ids, .. } => {
+                    if let Some(ids) = ids
+                        && local.routed != Some(ids)
+                    {
+                        let experts = outputs.iter().find_map(|o| self.experts(o)).unwrap_or(0);
+                        local.routes.build(self.view.ids(ids), experts);
+                        local.routed = Some(ids);
+                    }
+                    contract::run(ctx, self, launch, outputs, &local.routes)?;
+                }
+                LaunchKind::Attention => {
+                    for &v in &launch.nodes {
+                        self.attention(ctx, v, &mut local.attention);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn experts(&self, output: &Output) -> Option<usize> {
+        output.first_weight().and_then(|w| self.weight(w).matrix()).map(|m| m.experts())
+    }
+
+    /// # Safety
+    /// As [`Running::launch`].
+    unsafe fn attention(&self, ctx: &Ctx<'_>, v: Value, scratch: &mut Scratch) {
+        let Op::Attention { q, kv, spec, .. } = self.view.graph.nodes[v.index()].op else { return };
+        let (Some(layer), Some(pool)) = (self.view.graph.kv_layers.get(kv), self.kv.get(kv)) else { return };
+        let key = ItemsKey {
+            kv_heads: layer.n_kv_heads,
+            group: spec.n_heads / layer.n_kv_heads,
+            window: layer.window,
+            v_stride: pool.record.v_stride,
+            kv_group: layer.group,
+        };
+        let Some((_, items)) = self.items.iter().find(|(k, _)| *k == key) else { return };
+        let Some(sequences) = self.inputs.groups.get(layer.group) else { return };
+        let attention = Attention {
+            pool,
+            n_heads: spec.n_heads,
+            group: key.group,
+            window: layer.window,
+            scale: spec.scale,
+            softcap: spec.softcap,
+            sinks: spec.sinks.and_then(|w| self.weight(w).vector()),
+            q: self.view.words(q, 0, self.view.tokens).0,
+            out: self.view.words(v, 0, self.view.tokens).0,
+            partials: self.partials,
+        };
+        ctx.claim(items.items.len(), |i| {
+            // SAFETY: an item is claimed once; queries, keys and values were made by earlier launches.
+            unsafe { attention.run(ctx.isa(), sequences, items, &items.items[i], scratch) };
+        });
+    }
+}

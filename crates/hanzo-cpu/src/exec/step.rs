@@ -1,0 +1,126 @@
+//! What a step brings, checked and prepared.
+
+use hanzo_fusion::graph::Graph;
+use hanzo_fusion::{BLOCK_TOKENS, DeviceError, LoadOptions, Step};
+
+use crate::attention::Sequence;
+
+fn invalid<T>(why: String) -> Result<T, DeviceError> {
+    Err(DeviceError::InvalidStep(why))
+}
+
+/// A checked step.
+#[derive(Debug)]
+pub(super) struct Inputs<'a> {
+    pub(super) tokens: &'a [u32],
+    pub(super) outputs: &'a [u32],
+    /// Position of each row.
+    pub(super) positions: Vec<usize>,
+    /// Sequence of each row.
+    pub(super) sequence_of: Vec<usize>,
+    /// The sequences as each KV group sees them.
+    pub(super) groups: Vec<Vec<Sequence<'a>>>,
+}
+
+/// Windows of the KV groups: what the group's layer that sees furthest sees.
+pub(super) fn group_windows(graph: &Graph) -> Vec<Option<u32>> {
+    (0..graph.n_kv_groups())
+        .map(|group| {
+            let mut windows = graph.kv_layers.iter().filter(|l| l.group == group).map(|l| l.window);
+            windows.try_fold(0, |widest: u32, w| w.map(|w| w.max(widest)))
+        })
+        .collect()
+}
+
+impl<'a> Inputs<'a> {
+    /// Checks everything that kernels rely on.
+    pub(super) fn new(
+        step: &Step<'a>,
+        graph: &Graph,
+        windows: &[Option<u32>],
+        options: &LoadOptions,
+        n_logits: usize,
+    ) -> Result<Self, DeviceError> {
+        let n = step.tokens.len();
+        if n > options.max_tokens {
+            return invalid(format!("{n} rows; {} were reserved", options.max_tokens));
+        }
+        if step.outputs.len() > options.max_outputs {
+            return invalid(format!("{} outputs; {} were reserved", step.outputs.len(), options.max_outputs));
+        }
+        if let Some(id) = step.tokens.iter().find(|&&id| id as usize >= graph.vocab_size) {
+            return invalid(format!("token {id} of a vocabulary of {}", graph.vocab_size));
+        }
+        if !step.outputs.is_sorted_by(|a, b| a < b) || step.outputs.last().is_some_and(|&o| o as usize >= n) {
+            return invalid(format!("outputs are not ascending rows below {n}"));
+        }
+        if step.outputs.len().checked_mul(graph.vocab_size) != Some(n_logits) {
+            let (outputs, vocab) = (step.outputs.len(), graph.vocab_size);
+            return invalid(format!("room for {n_logits} logits; {outputs} outputs of {vocab} are wanted"));
+        }
+        let mut inputs = Inputs {
+            tokens: step.tokens,
+            outputs: step.outputs,
+            positions: Vec::with_capacity(n),
+            sequence_of: Vec::with_capacity(n),
+            groups: vec![Vec::with_capacity(step.sequences.len()); windows.len()],
+        };
+        for (i, s) in step.sequences.iter().enumerate() {
+            let first_row = inputs.positions.len();
+            let Some(first_position) = s.context_len.checked_sub(s.n_tokens).filter(|_| s.n_tokens > 0)
+            else {
+                return invalid(format!(
+                    "sequence {i}: {} tokens of a context of {}",
+                    s.n_tokens, s.context_len
+                ));
+            };
+            if s.n_tokens > n - first_row {
+                return invalid(format!(
+                    "sequence {i}: its {} tokens exceed the step's {n} rows",
+                    s.n_tokens
+                ));
+            }
+            inputs.positions.extend(first_position..s.context_len);
+            inputs.sequence_of.extend(std::iter::repeat_n(i, s.n_tokens));
+            if s.block_tables.len() < windows.len() {
+                return invalid(format!(
+                    "sequence {i}: {} block tables for {} groups",
+                    s.block_tables.len(),
+                    windows.len()
+                ));
+            }
+            for ((&window, table), group) in windows.iter().zip(s.block_tables).zip(&mut inputs.groups) {
+                let oldest = window.map_or(0, |w| (first_position + 1).saturating_sub(w as usize));
+                let blocks = oldest / BLOCK_TOKENS..s.context_len.div_ceil(BLOCK_TOKENS);
+                let Some(seen) = table.get(blocks.clone()) else {
+                    return invalid(format!("sequence {i}: {} blocks, {} needed", table.len(), blocks.end));
+                };
+                if let Some(block) = seen.iter().find(|&&b| b as usize >= options.kv.n_blocks) {
+                    return invalid(format!("sequence {i}: block {block} of {}", options.kv.n_blocks));
+                }
+                group.push(Sequence { first_row, n_tokens: s.n_tokens, first_position, table });
+            }
+        }
+        if inputs.positions.len() != n {
+            return invalid(format!("the sequences have {} tokens, the step {n}", inputs.positions.len()));
+        }
+        inputs.check_writes()?;
+        Ok(inputs)
+    }
+
+    /// No block is written under two names: threads would write over each other.
+    fn check_writes(&self) -> Result<(), DeviceError> {
+        for (g, group) in self.groups.iter().enumerate() {
+            let mut written: Vec<u32> = Vec::new();
+            for s in group {
+                let end = s.first_position + s.n_tokens;
+                written.extend(&s.table[s.first_position / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)]);
+            }
+            written.sort_unstable();
+            if let Some(twice) = written.windows(2).find(|w| w[0] == w[1]) {
+                return invalid(format!("block {} of group {g} is written as two", twice[0]));
+            }
+        }
+        Ok(())
+    }
+}

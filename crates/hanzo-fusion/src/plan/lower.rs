@@ -1,0 +1,172 @@
+//! Lowering: the graph as devices run it.
+//!
+//! * Ops that no result depends on are dropped.
+//! * [`Op::SelectOutputs`] moves up: what is computed only for wanted rows is computed for these rows only (in prefill,
+//!   the last layer's feed-forward part and the head). Rows do not see each other, so no bit changes.
+//! * Every input of a contraction whose weight has an integer view is quantized, once, whoever reads it.
+
+use std::collections::HashMap;
+
+use crate::graph::{Elem, Graph, GraphError, Node, Op, Rows, Shape, Value};
+
+pub(super) fn lower(graph: &Graph) -> Result<Graph, GraphError> {
+    let logits = graph.logits.ok_or(GraphError::NoOutput)?;
+    check_order(graph, logits)?;
+    let graph = sink_outputs(graph, logits);
+    let graph = quantize_inputs(&graph);
+    Ok(drop_dead(&graph))
+}
+
+/// Every node reads earlier ones only, and the result exists.
+fn check_order(graph: &Graph, logits: Value) -> Result<(), GraphError> {
+    let fault = |op: &str, reason: &str| GraphError::Shape { op: op.to_owned(), reason: reason.to_owned() };
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let mut later = false;
+        node.op.for_each_input(|v| later |= v.index() >= i);
+        if later {
+            return Err(fault(node.op.name(), "reads a value that is made later"));
+        }
+    }
+    if graph.node(logits).is_none() {
+        return Err(fault("logits", "no such value"));
+    }
+    Ok(())
+}
+
+/// The same graph without its nodes.
+fn emptied(graph: &Graph) -> Graph {
+    Graph { nodes: Vec::with_capacity(graph.nodes.len()), ..graph.clone() }
+}
+
+fn push(graph: &mut Graph, node: Node) -> Value {
+    graph.nodes.push(node);
+    Value((graph.nodes.len() - 1) as u32)
+}
+
+/// Nodes that the result depends on.
+fn live(graph: &Graph) -> Vec<bool> {
+    let mut live = vec![false; graph.nodes.len()];
+    if let Some(logits) = graph.logits
+        && let Some(l) = live.get_mut(logits.index())
+    {
+        *l = true;
+    }
+    for (i, node) in graph.nodes.iter().enumerate().rev() {
+        if live[i] {
+            node.op.for_each_input(|v| live[v.index()] = true);
+        }
+    }
+    live
+}
+
+fn drop_dead(graph: &Graph) -> Graph {
+    let live = live(graph);
+    let mut out = emptied(graph);
+    let mut new = vec![Value(0); graph.nodes.len()];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        if live[i] {
+            let mut node = node.clone();
+            node.op.map_inputs(|v| new[v.index()]);
+            new[i] = push(&mut out, node);
+        }
+    }
+    out.logits = graph.logits.map(|v| new[v.index()]);
+    out
+}
+
+/// Whether the op can run on a subset of the tokens' rows.
+fn rows_are_independent(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::MatMul { .. }
+            | Op::Add { .. }
+            | Op::Mul { .. }
+            | Op::AddWeight { .. }
+            | Op::MulWeight { .. }
+            | Op::Scale { .. }
+            | Op::Activate { .. }
+            | Op::Softcap { .. }
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Softmax { .. }
+            | Op::NormalizeSum { .. }
+            | Op::SliceCols { .. }
+    )
+}
+
+fn sink_outputs(graph: &Graph, logits: Value) -> Graph {
+    let n = graph.nodes.len();
+    // A value is wanted for outputs only when somebody reads it and nobody needs all its rows.
+    let live = live(graph);
+    let mut read = vec![false; n];
+    let mut needs_all = vec![false; n];
+    needs_all[logits.index()] = true;
+    for (i, node) in graph.nodes.iter().enumerate().rev().filter(|(i, _)| live[*i]) {
+        let narrow =
+            node.shape.rows == Rows::Tokens && read[i] && !needs_all[i] && rows_are_independent(&node.op);
+        let selects = matches!(node.op, Op::SelectOutputs { .. });
+        if !narrow {
+            needs_all[i] = true;
+        }
+        node.op.for_each_input(|v| {
+            read[v.index()] = true;
+            needs_all[v.index()] |= !(narrow || selects);
+        });
+    }
+    let mut out = emptied(graph);
+    let mut new = vec![Value(0); n];
+    let mut selected: HashMap<Value, Value> = HashMap::new();
+    for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
+        let mut node = node.clone();
+        let narrow = node.shape.rows == Rows::Tokens && !needs_all[i];
+        if let Op::SelectOutputs { x } = node.op
+            && !needs_all[x.index()]
+        {
+            new[i] = new[x.index()];
+            continue;
+        }
+        if narrow {
+            node.shape.rows = Rows::Outputs;
+            let mut inputs = Vec::new();
+            node.op.for_each_input(|v| inputs.push(v));
+            for v in inputs.into_iter().filter(|v| needs_all[v.index()]) {
+                let (source, cols, elem) = (new[v.index()], graph.nodes[v.index()].shape.cols, Elem::F32);
+                selected.entry(v).or_insert_with(|| {
+                    let op = Op::SelectOutputs { x: source };
+                    let shape = Shape { rows: Rows::Outputs, cols, elem };
+                    push(&mut out, Node { op, shape, layer: node.layer })
+                });
+            }
+            node.op.map_inputs(|v| selected.get(&v).copied().unwrap_or(new[v.index()]));
+        } else {
+            node.op.map_inputs(|v| new[v.index()]);
+        }
+        new[i] = push(&mut out, node);
+    }
+    out.logits = Some(new[logits.index()]);
+    out
+}
+
+fn quantize_inputs(graph: &Graph) -> Graph {
+    let mut out = emptied(graph);
+    let mut new = vec![Value(0); graph.nodes.len()];
+    let mut quantized: HashMap<Value, Value> = HashMap::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let mut node = node.clone();
+        node.op.map_inputs(|v| new[v.index()]);
+        if let Op::MatMul { x, weight } | Op::MoeMatMul { x, weight, .. } = &mut node.op
+            && graph.weights.get(weight.index()).is_some_and(|w| w.ty.format().int.is_some())
+            && let Some(source) = out.nodes.get(x.index())
+            && source.shape.elem == Elem::F32
+        {
+            let shape = Shape { elem: Elem::Quantized, ..source.shape };
+            let layer = node.layer;
+            *x = *quantized
+                .entry(*x)
+                .or_insert_with(|| push(&mut out, Node { op: Op::Quantize { x: *x }, shape, layer }));
+        }
+        new[i] = push(&mut out, node);
+    }
+    out.logits = graph.logits.map(|v| new[v.index()]);
+    out
+}

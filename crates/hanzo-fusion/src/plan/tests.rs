@@ -1,0 +1,1 @@
+//! Rules on toy graphs, and the arena.
