@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::iter::FusedIterator;
 
 use crate::error::{Error, Result, ValueKind};
@@ -12,7 +13,7 @@ use crate::value::{Value, ValueType};
 pub(crate) const INDEX_STRIDE: usize = 8;
 
 /// An array of metadata, viewed in place. Copying it copies a few pointers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ArrayRef<'a> {
     pub(crate) key: &'a str,
     pub(crate) element: ValueType,
@@ -23,6 +24,13 @@ pub struct ArrayRef<'a> {
     pub(crate) offset: u64,
     /// For strings: where every `INDEX_STRIDE`-th begins in `bytes`. Empty for inner arrays.
     pub(crate) index: &'a [u32],
+}
+
+impl fmt::Debug for ArrayRef<'_> {
+    /// Not the elements: there may be a million.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {} at byte {}", self.len, self.element, self.offset)
+    }
 }
 
 impl<'a> ArrayRef<'a> {
@@ -225,7 +233,7 @@ fn walk_array(bytes: &[u8]) -> Option<(ValueType, usize, usize)> {
 }
 
 /// Iterator over the elements of an [`ArrayRef`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Values<'a> {
     array: ArrayRef<'a>,
     done: usize,
@@ -327,7 +335,7 @@ impl<'a> StringArray<'a> {
 }
 
 /// Iterator over the strings of a [`StringArray`], as bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Strings<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -58,14 +58,16 @@ impl GgufFile {
     /// # Errors
     /// As [`GgufFile::open`]; [`Error::SplitInMemory`] for a shard.
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self> {
-        let opened = Part::from_bytes(bytes.into(), &mut strict)?;
-        match split::place(opened.0.metadata())? {
-            None => Self::join(vec![opened], &mut strict),
-            Some(split::Place { no, count }) => Err(Error::SplitInMemory {
-                number: no.saturating_add(1).min(u64::from(u32::MAX)) as u32,
-                count,
-            }),
+        Self::from_bytes_reporting(bytes.into(), &mut strict)
+    }
+
+    pub(crate) fn from_bytes_reporting(bytes: Cow<'static, [u8]>, report: Report<'_>) -> Result<Self> {
+        let opened = Part::from_bytes(bytes, report)?;
+        if let Some(split::Place { no, count }) = split::place(opened.0.metadata())? {
+            let number = no.saturating_add(1).min(u64::from(u32::MAX)) as u32;
+            report(Error::SplitInMemory { number, count })?;
         }
+        Self::join(vec![opened], report)
     }
 
     /// Merges the tensor tables of `parts`, which are in order.

@@ -51,6 +51,8 @@ pub use repack::{merge, split};
 pub use split::{parse_shard_name, shard_name};
 pub use tensor::TensorInfo;
 pub use tensor_type::TensorType;
-pub use validate::{MAX_PROBLEMS, Problem, Report, Severity, check, check_contents, scan_values};
+pub use validate::{
+    MAX_PROBLEMS, Problem, Report, Severity, check, check_bytes, check_contents, scan_values,
+};
 pub use value::{Value, ValueType};
 pub use writer::{GgufWriter, TensorWriter};

@@ -6,11 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::GgufFile;
+use crate::header;
 use crate::known_keys::{expected, holds};
 use crate::metadata::Metadata;
 use crate::part::Part;
@@ -96,23 +98,26 @@ impl Problems {
 /// Looks through the file at `path` (and, of a split model, the other shards) for all that is wrong with it.
 #[must_use]
 pub fn check(path: impl AsRef<Path>) -> Report {
+    collect(|report| GgufFile::join(split::open_all(path.as_ref(), report)?, report))
+}
+
+/// As [`check`], for a file in memory.
+#[must_use]
+pub fn check_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Report {
+    collect(|report| GgufFile::from_bytes_reporting(bytes.into(), report))
+}
+
+fn collect(open: impl FnOnce(header::Report<'_>) -> Result<GgufFile>) -> Report {
     let mut problems = Problems::default();
-    let mut report = |error: Error| {
+    let opened = open(&mut |error| {
         problems.error(error.to_string());
         Ok(())
-    };
-    let opened =
-        split::open_all(path.as_ref(), &mut report).and_then(|parts| GgufFile::join(parts, &mut report));
-    match opened {
-        Ok(file) => {
-            contents(&file, &mut problems);
-            Report { problems: problems.finish(), file: Some(file) }
-        }
-        Err(error) => {
-            problems.error(error.to_string());
-            Report { problems: problems.finish(), file: None }
-        }
+    });
+    match &opened {
+        Ok(file) => contents(file, &mut problems),
+        Err(error) => problems.error(error.to_string()),
     }
+    Report { problems: problems.finish(), file: opened.ok() }
 }
 
 /// As [`check`], for a file that is open already: what is odd about its contents.

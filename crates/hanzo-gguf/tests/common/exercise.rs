@@ -1,17 +1,13 @@
 //! Everything that a reader does with a file, on any bytes: shared by the fuzz target, the replay of its corpus
 //! and the mutation test. Must not panic, whatever the bytes are.
 
-use hanzo_gguf::{GgufFile, GgufWriter, Value, check_contents, scan_values};
+use hanzo_gguf::{Error, GgufFile, GgufWriter, Value, check_bytes, check_contents, scan_values};
 
 /// Opens `bytes` and, where that succeeds, reads all there is and writes it again; whether it succeeded.
 pub(crate) fn exercise(bytes: &[u8]) -> bool {
-    let file = match GgufFile::from_bytes(bytes.to_vec()) {
-        Ok(file) => file,
-        Err(error) => {
-            assert!(!error.to_string().is_empty());
-            return false;
-        }
-    };
+    let opened = GgufFile::from_bytes(bytes.to_vec());
+    validated(bytes, opened.as_ref().err());
+    let Ok(file) = opened else { return false };
     for item in file.metadata().iter() {
         assert!(item.offset <= bytes.len() as u64);
         let _ = format!("{} {}", item.key, item.value);
@@ -32,6 +28,23 @@ pub(crate) fn exercise(bytes: &[u8]) -> bool {
     let _ = scan_values(&file, |_| ());
     written_and_read_again(&file);
     true
+}
+
+/// The validator goes on where opening ends, and never finds less.
+fn validated(bytes: &[u8], error: Option<&Error>) {
+    let report = check_bytes(bytes.to_vec());
+    if let Some(error) = error {
+        let first = report.problems.first().map(|problem| problem.message.as_str());
+        assert_eq!(first, Some(error.to_string().as_str()));
+    }
+    let Some(file) = report.file else { return };
+    for item in file.metadata().iter() {
+        let _ = format!("{} {}", item.key, item.value);
+    }
+    for tensor in file.tensors() {
+        assert!(file.tensor(tensor.name()).is_some());
+        assert!(file.tensor_bytes(tensor).is_ok());
+    }
 }
 
 fn array_agrees(array: hanzo_gguf::ArrayRef<'_>, depth: usize) {
