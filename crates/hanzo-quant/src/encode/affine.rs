@@ -76,16 +76,10 @@ fn solve(m: Moments, sums: Sums, sunk: bool, now: Affine) -> Affine {
     if sunk && m.qq > 0.0 && m.xq > 0.0 { Affine { s: m.xq / m.qq, o: 0.0 } } else { now }
 }
 
-/// How much of the range, at either end, the first guesses of [`best_affine`] cut off.
-#[derive(Clone, Copy)]
-pub(super) struct Cuts<'a> {
-    /// Fractions of the range; all pairs (low end, high end) are tried where `pairs`, else equal cuts at both ends.
-    pub(super) cuts: &'a [f32],
-    pub(super) pairs: bool,
-}
-
 /// The `(s, o)` that minimizes `E`; `s = 0` and the mean as `o` where all values are equal.
-pub(super) fn best_affine<const HI: i32>(part: Part<'_>, cuts: Cuts<'_>, sunk: bool) -> Affine {
+///
+/// First guesses cut the fractions `cuts` off the range, in all pairs for its low and its high end.
+pub(super) fn best_affine<const HI: i32>(part: Part<'_>, cuts: &[f32], sunk: bool) -> Affine {
     let sums = Sums { w: part.w.iter().sum(), x: part.wx.iter().sum() };
     let (mut lo, mut hi) =
         part.x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), &v| (lo.min(v), hi.max(v)));
@@ -105,13 +99,9 @@ pub(super) fn best_affine<const HI: i32>(part: Part<'_>, cuts: Cuts<'_>, sunk: b
             descend::<HI>(part, sums, sunk, Affine { s, o }, 2, &mut best);
         }
     };
-    for &low in cuts.cuts {
-        if cuts.pairs {
-            for &high in cuts.cuts {
-                start(low, high);
-            }
-        } else {
-            start(low, low);
+    for &low in cuts {
+        for &high in cuts {
+            start(low, high);
         }
     }
     let at = best.0;
@@ -179,13 +169,12 @@ impl<const J: usize> Pairs<J> {
 
 /// Chooses `d`, `dmin` and integers up to `top` to minimize the error of all sub-blocks, given their ideal `(s, o)`.
 ///
-/// From each pair of first guesses the integers are improved one step at a time around their ideal, then `d` and `dmin`
+/// From the super-scales that give the largest sub-block the integer `top`, the integers are improved one step at a time around their ideal, then `d` and `dmin`
 /// by least squares over the block, in turn until nothing gets better.
 pub(super) fn fit_pairs<const HI: i32, const J: usize>(
     parts: &[Part<'_>; J],
     ideal: &[Affine; J],
     top: u8,
-    starts: &[f32],
     snap: impl Fn(f32) -> Snapped,
 ) -> Pairs<J> {
     let place = |d: Snapped, dmin: Snapped| -> (Pairs<J>, f32, [f32; 5]) {
@@ -226,14 +215,6 @@ pub(super) fn fit_pairs<const HI: i32, const J: usize>(
     let peak = |f: fn(&Affine) -> f32| ideal.iter().map(f).fold(0f32, f32::max);
     let (d0, m0) = (peak(|a| a.s) / f32::from(top), peak(|a| -a.o) / f32::from(top));
     let mut best = place(snap(d0), snap(m0));
-    for &ds in starts {
-        for &dm in starts {
-            let next = place(snap(d0 * ds), snap(m0 * dm));
-            if next.1 < best.1 {
-                best = next;
-            }
-        }
-    }
     for _ in 0..4 {
         let [ss, sm, mm, xs, xm] = best.2;
         // x ≈ d·(sc·q) − dmin·m.

@@ -4,7 +4,8 @@
 //! `a = Σ w x e` and `b = Σ w e²`, neither of which depends on `s`. The best entry at every scale at once is therefore the
 //! lower envelope of the lines `s·b − 2·a`, of which a codebook of hundreds of entries has about ten. The envelopes of
 //! neighbours add up to that of a sub-block; its best scale is then found exactly, and its error at any scale is a
-//! lookup.
+//! lookup. An envelope is exact within the range of scales that it was asked for; beyond, the choices at the ends of the
+//! range go on.
 
 use wide::f32x8;
 
@@ -48,15 +49,15 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// The envelope of the lines `a[i], b[i]`, named by position.
-    pub(super) fn of(a: &[f32x8], b: &[f32x8]) -> Self {
-        let Some((first, last)) = ends(a, b) else { return Envelope::default() };
+    /// The envelope of the lines `a[i], b[i]`, named by position, exact for scales within `range`.
+    pub(super) fn of(a: &[f32x8], b: &[f32x8], range: (f32, f32), inner: &mut Vec<Line>) -> Self {
+        let Some((first, last)) = ends(a, b, range) else { return Envelope::default() };
         if first.b <= last.b {
             return Envelope { pieces: vec![Piece { from: 0.0, line: first }] };
         }
         let s = first.meets(last);
         let (scale, bar) = (f32x8::splat(s), f32x8::splat(below(first.at(s))));
-        let mut inner = Vec::new();
+        inner.clear();
         for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
             let mut under = (scale * b - (a + a)).simd_lt(bar).to_bitmask();
             if under != 0 {
@@ -72,17 +73,19 @@ impl Envelope {
     }
 
     /// The envelope of all pieces of `parts`, with their choices.
-    pub(super) fn union(parts: &[&Envelope]) -> Self {
+    pub(super) fn union(parts: [&Envelope; 2], inner: &mut Vec<Line>) -> Self {
         let lines = || parts.iter().flat_map(|part| &part.pieces).map(|piece| piece.line);
-        let first = lines().reduce(|x, y| if y.a > x.a || y.a == x.a && y.b < x.b { y } else { x });
-        let last = lines().reduce(|x, y| if y.b < x.b || y.b == x.b && y.a > x.a { y } else { x });
+        let first = lines().reduce(|x, y| if (y.a, x.b) > (x.a, y.b) { y } else { x });
+        let last = lines().reduce(|x, y| if (y.b, x.a) < (x.b, y.a) { y } else { x });
         let (Some(first), Some(last)) = (first, last) else { return Envelope::default() };
         if first.b <= last.b {
             return Envelope { pieces: vec![Piece { from: 0.0, line: first }] };
         }
         let s = first.meets(last);
         let bar = below(first.at(s));
-        hull(first, last, lines().filter(|line| line.at(s) < bar).collect())
+        inner.clear();
+        inner.extend(lines().filter(|line| line.at(s) < bar));
+        hull(first, last, inner)
     }
 
     /// The envelope of the sums of one piece of each: independent choices under one scale. Choices lose their names.
@@ -148,60 +151,70 @@ fn below(cost: f32) -> f32 {
     cost - 1e-6 * cost.abs()
 }
 
-/// The line that is lowest at 0 and the one that is lowest at infinity; of equals the first.
-fn ends(a: &[f32x8], b: &[f32x8]) -> Option<(Line, Line)> {
-    let (&a0, &b0) = (a.first()?, b.first()?);
+/// The line that is lowest at either end of `range`; of equals the first.
+fn ends(a: &[f32x8], b: &[f32x8], range: (f32, f32)) -> Option<(Line, Line)> {
     let numbers = f32x8::new(std::array::from_fn(|l| l as f32));
-    let (mut first, mut last) = ([a0, b0, numbers], [a0, b0, numbers]);
-    for (i, (&a, &b)) in a.iter().zip(b).enumerate().skip(1) {
+    let scales = [range.0, range.1].map(f32x8::splat);
+    let mut lowest = [[f32x8::splat(f32::INFINITY), numbers]; 2];
+    for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
         let number = numbers + f32x8::splat(8.0 * i as f32);
-        let lower = a.simd_gt(first[0]) | (a.simd_eq(first[0]) & b.simd_lt(first[1]));
-        first =
-            [lower.bitselect(a, first[0]), lower.bitselect(b, first[1]), lower.bitselect(number, first[2])];
-        let lower = b.simd_lt(last[1]) | (b.simd_eq(last[1]) & a.simd_gt(last[0]));
-        last = [lower.bitselect(a, last[0]), lower.bitselect(b, last[1]), lower.bitselect(number, last[2])];
+        for (scale, [cost, at]) in scales.iter().zip(&mut lowest) {
+            let here = *scale * b - (a + a);
+            let lower = here.simd_lt(*cost);
+            (*cost, *at) = (here.fast_min(*cost), lower.bitselect(number, *at));
+        }
     }
-    let lines = |[a, b, n]: [f32x8; 3]| {
-        let (a, b, n) = (a.to_array(), b.to_array(), n.to_array());
-        (0..8).map(move |l| Line { a: a[l], b: b[l], choice: n[l] as u32 })
+    let line = |[cost, at]: [f32x8; 2]| {
+        let (cost, at) = (cost.to_array(), at.to_array());
+        let best = (1..8).fold(0, |x, y| if (cost[y], at[y]) < (cost[x], at[x]) { y } else { x });
+        let choice = at[best] as usize;
+        let (a, b) = (a.get(choice / 8)?.to_array(), b.get(choice / 8)?.to_array());
+        Some(Line { a: a[choice % 8], b: b[choice % 8], choice: choice as u32 })
     };
-    let before = |x: &Line, y: &Line| x.choice < y.choice;
-    let first = lines(first).reduce(|x, y| {
-        if y.a > x.a || y.a == x.a && (y.b < x.b || y.b == x.b && before(&y, &x)) { y } else { x }
-    });
-    let last = lines(last).reduce(|x, y| {
-        if y.b < x.b || y.b == x.b && (y.a > x.a || y.a == x.a && before(&y, &x)) { y } else { x }
-    });
-    first.zip(last)
+    line(lowest[0]).zip(line(lowest[1]))
 }
 
 /// The envelope that starts with `first` and ends with `last`, given the lines that are below both where they meet.
 ///
-/// The lowest of those is on the envelope and splits the rest in two: what is below where it meets the left neighbour, and
-/// where it meets the right one.
-fn hull(first: Line, last: Line, inner: Vec<Line>) -> Envelope {
-    let mut pieces = vec![Piece { from: 0.0, line: first }];
-    // Gaps still to fill, the leftmost on top.
-    let mut gaps = vec![(first, last, inner)];
-    while let Some((left, right, inner)) = gaps.pop() {
+/// The lowest of those is on the envelope and splits the rest in two: the steeper, of which those matter that are below
+/// where it meets the left neighbour, and the flatter, likewise to the right. No line matters on both sides.
+fn hull(first: Line, last: Line, inner: &mut [Line]) -> Envelope {
+    let mut pieces = Vec::with_capacity(12);
+    pieces.push(Piece { from: 0.0, line: first });
+    // Gaps still to fill, the leftmost on top, with the range of `inner` that may fill it.
+    let mut gaps = vec![(first, last, 0, inner.len())];
+    while let Some((left, right, start, end)) = gaps.pop() {
         let s = left.meets(right);
-        let Some(lowest) = inner.iter().copied().reduce(|x, y| if y.at(s) < x.at(s) { y } else { x }) else {
+        let (mut lowest, mut cost) = (left, f32::INFINITY);
+        for &line in &inner[start..end] {
+            let here = line.at(s);
+            if here < cost {
+                (lowest, cost) = (line, here);
+            }
+        }
+        if start == end || lowest.b >= left.b || lowest.b <= right.b {
             pieces.push(Piece { from: s, line: right });
             continue;
-        };
-        let gap = |left: Line, right: Line| {
-            let s = left.meets(right);
-            let bar = below(left.at(s));
-            let inner =
-                inner.iter().copied().filter(|line| line.at(s) < bar && line.b < left.b && line.b > right.b);
-            (left, right, inner.collect())
-        };
-        if lowest.b < left.b && lowest.b > right.b {
-            gaps.push(gap(lowest, right));
-            gaps.push(gap(left, lowest));
-        } else {
-            pieces.push(Piece { from: s, line: right });
         }
+        let (to_left, to_right) = (left.meets(lowest), lowest.meets(right));
+        let (left_bar, right_bar) = (below(left.at(to_left)), below(right.at(to_right)));
+        // Sorted in place: lines for the left gap, then those for the right, then the rest.
+        let (mut middle, mut at, mut stop) = (start, start, end);
+        while at < stop {
+            let line = inner[at];
+            if line.b > lowest.b && line.at(to_left) < left_bar {
+                inner.swap(middle, at);
+                middle += 1;
+                at += 1;
+            } else if line.b < lowest.b && line.at(to_right) < right_bar {
+                at += 1;
+            } else {
+                stop -= 1;
+                inner.swap(at, stop);
+            }
+        }
+        gaps.push((lowest, right, middle, stop));
+        gaps.push((left, lowest, start, middle));
     }
     Envelope { pieces }
 }
@@ -243,7 +256,7 @@ mod tests {
     fn is_the_minimum_at_every_scale() {
         for seed in 0..200 {
             let (a, b) = lines(seed, 256);
-            let envelope = Envelope::of(&a, &b);
+            let envelope = Envelope::of(&a, &b, (0.0, 4.0), &mut Vec::new());
             assert!(envelope.pieces.is_sorted_by(|p, q| p.from <= q.from));
             for i in 0..400 {
                 let s = 0.01 * i as f32;
@@ -263,8 +276,11 @@ mod tests {
     fn sums_and_unions_are_those_of_the_minima() {
         for seed in 0..50 {
             let ((a, b), (c, d)) = (lines(2 * seed, 64), lines(2 * seed + 1, 64));
-            let (x, y) = (Envelope::of(&a, &b), Envelope::of(&c, &d));
-            let (sum, union) = (x.sum(&y), Envelope::union(&[&x, &y]));
+            let (x, y) = (
+                Envelope::of(&a, &b, (0.0, 4.0), &mut Vec::new()),
+                Envelope::of(&c, &d, (0.0, 4.0), &mut Vec::new()),
+            );
+            let (sum, union) = (x.sum(&y), Envelope::union([&x, &y], &mut Vec::new()));
             for i in 0..200 {
                 let s = 0.02 * i as f32;
                 let (p, q) = (lowest(&a, &b, s), lowest(&c, &d, s));

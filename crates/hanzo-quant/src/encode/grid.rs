@@ -7,7 +7,7 @@
 use wide::f32x8;
 
 use super::block::{Block, Part, Snapped};
-use super::envelope::Envelope;
+use super::envelope::{Envelope, Line};
 use super::scale::{LadderSearch, Rungs, fit_ladder};
 use crate::{Codes, QuantType};
 
@@ -17,10 +17,14 @@ pub(super) struct Codebook {
     group: usize,
     /// Entries one after the other.
     entries: Vec<f32>,
-    /// Element `t` of all entries.
-    columns: Vec<Vec<f32x8>>,
-    /// Σ e² of all entries.
+    /// For every eight entries, their elements `t`, by ascending `t`.
+    eights: Vec<f32x8>,
+    /// Σ e² and Σ e of all entries.
     squares: Vec<f32x8>,
+    sums: Vec<f32x8>,
+    /// Root of the mean square, and the largest, of all elements.
+    rms: f32,
+    peak: f32,
 }
 
 impl Codebook {
@@ -31,13 +35,22 @@ impl Codebook {
             _ => (8, &[][..]),
         };
         let entries: Vec<f32> = table.iter().map(|&e| f32::from(e)).collect();
-        let column = |t: usize| {
-            let column: Vec<f32> = entries.iter().skip(t).step_by(group).copied().collect();
-            column.as_chunks().0.iter().map(|&eight| f32x8::new(eight)).collect()
+        let eights = entries.chunks_exact(8 * group);
+        let eights = eights
+            .flat_map(|eight| (0..group).map(|t| f32x8::new(std::array::from_fn(|l| eight[l * group + t]))));
+        let mut book = Codebook {
+            group,
+            eights: eights.collect(),
+            squares: Vec::new(),
+            sums: Vec::new(),
+            rms: (entries.iter().map(|e| e * e).sum::<f32>() / entries.len().max(1) as f32).sqrt(),
+            peak: entries.iter().fold(0.0, |m, e| m.max(e.abs())),
+            entries,
         };
-        let columns: Vec<_> = (0..group).map(column).collect();
-        let mut book = Codebook { group, entries, columns, squares: Vec::new() };
-        book.squares = book.weighted_squares(&[1.0; 8][..group]);
+        let (mut squares, mut sums) = (Vec::new(), Vec::new());
+        book.weighted_squares(&[1.0; 8], &mut squares);
+        book.products(&[1.0; 8], &mut sums);
+        (book.squares, book.sums) = (squares, sums);
         book
     }
 
@@ -46,45 +59,65 @@ impl Codebook {
         self.entries.get(i as usize * self.group..).and_then(|rest| rest.get(..self.group)).unwrap_or(&[])
     }
 
+    /// Folds the elements of every entry with `u`, eight entries at a time, into `out`.
+    #[inline(always)]
+    fn fold(&self, u: &[f32], start: f32, out: &mut Vec<f32x8>, f: impl Fn(f32x8, f32x8, f32x8) -> f32x8) {
+        let u: [f32x8; 8] = std::array::from_fn(|t| f32x8::splat(u.get(t).copied().unwrap_or(0.0)));
+        let eights = self.eights.chunks_exact(self.group);
+        out.clear();
+        out.extend(
+            eights.map(|eight| eight.iter().zip(&u).fold(f32x8::splat(start), |sum, (&e, &u)| f(sum, u, e))),
+        );
+    }
+
     /// Σ u·e of all entries.
-    fn products(&self, u: &[f32]) -> Vec<f32x8> {
-        let mut sums = vec![f32x8::ZERO; self.squares.len()];
-        for (&u, column) in u.iter().zip(&self.columns) {
-            let u = f32x8::splat(u);
-            for (sum, &e) in sums.iter_mut().zip(column) {
-                *sum += u * e;
-            }
-        }
-        sums
+    fn products(&self, u: &[f32], out: &mut Vec<f32x8>) {
+        self.fold(u, 0.0, out, |sum, u, e| sum + u * e);
     }
 
     /// min u·e over the elements of each entry.
-    fn least_products(&self, u: &[f32]) -> Vec<f32x8> {
-        let mut least = vec![f32x8::splat(f32::INFINITY); self.squares.len()];
-        for (&u, column) in u.iter().zip(&self.columns) {
-            let u = f32x8::splat(u);
-            for (least, &e) in least.iter_mut().zip(column) {
-                *least = least.fast_min(u * e);
-            }
-        }
-        least
+    fn least_products(&self, u: &[f32], out: &mut Vec<f32x8>) {
+        self.fold(u, f32::INFINITY, out, |least, u, e| least.fast_min(u * e));
     }
 
-    fn weighted_squares(&self, w: &[f32]) -> Vec<f32x8> {
-        let mut sums = vec![f32x8::ZERO; self.columns.first().map_or(0, Vec::len)];
-        for (&w, column) in w.iter().zip(&self.columns) {
-            let w = f32x8::splat(w);
-            for (sum, &e) in sums.iter_mut().zip(column) {
-                *sum += w * e * e;
-            }
-        }
-        sums
+    /// Σ w·e² of all entries.
+    fn weighted_squares(&self, w: &[f32], out: &mut Vec<f32x8>) {
+        self.fold(w, 0.0, out, |sum, w, e| sum + w * e * e);
     }
 
-    /// Runs `f` with Σ w·e² of all entries.
-    fn with_squares<T>(&self, w: &[f32], f: impl FnOnce(&[f32x8]) -> T) -> T {
-        if w.iter().all(|&w| w == 1.0) { f(&self.squares) } else { f(&self.weighted_squares(w)) }
+    /// Σ w·e² of all entries: the table's where all weights are 1.
+    fn squares<'a>(&'a self, w: &[f32], out: &'a mut Vec<f32x8>) -> &'a [f32x8] {
+        if all_one(w) {
+            return &self.squares;
+        }
+        self.weighted_squares(w, out);
+        out
     }
+
+    /// Scales among which the best of a sub-block lies: around the one that gives codes the spread of the values, and
+    /// up to where the largest value is past the largest code. Values of about one magnitude fit the small codes as well
+    /// as the large ones.
+    fn range(&self, part: Part<'_>) -> (f32, f32) {
+        let terms = part.x.iter().zip(part.wx).zip(part.w);
+        let (xx, w) = terms.fold((0f32, 0f32), |(xx, sum), ((x, wx), w)| (xx + x * wx, sum + w));
+        let (spread, peak) = ((xx / w).sqrt(), part.peak());
+        let even = spread / self.rms;
+        let top = if peak < 1.5 * spread { peak } else { 1.7 * peak / self.peak };
+        (0.55 * even, top.max(2.0 * even))
+    }
+}
+
+fn all_one(w: &[f32]) -> bool {
+    w.iter().all(|&w| w == 1.0)
+}
+
+/// Room to work in, kept from unit to unit.
+#[derive(Default)]
+pub(super) struct Scratch {
+    a: Vec<f32x8>,
+    b: Vec<f32x8>,
+    c: Vec<f32x8>,
+    lines: Vec<Line>,
 }
 
 /// What a unit is coded as: table indices, and the eight signs or the one shift beside them.
@@ -98,8 +131,8 @@ pub(super) struct Choice {
 pub(super) trait Unit {
     /// Elements of the run.
     const ELEMS: usize;
-    /// Prepares the choices for all scales.
-    fn new(book: &Codebook, part: Part<'_>) -> Self;
+    /// Prepares the choices for scales within `range`.
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self;
     /// The cost of the best choice at every scale.
     fn envelope(&self) -> &Envelope;
     /// The best choice at scale `s`.
@@ -113,15 +146,18 @@ pub(super) struct Fit<const J: usize> {
     pub(super) choices: Vec<Choice>,
 }
 
-/// Codes a block whose multipliers are the `count` first odd numbers, with `unit` times the stored `d`.
+/// Codes a block whose multipliers are the `count` first odd numbers, with `unit_scale` times the stored `d`.
 pub(super) fn fit<U: Unit, const J: usize>(
     book: &Codebook,
     block: &Block<256>,
     count: i32,
-    unit: f32,
+    unit_scale: f32,
 ) -> Fit<J> {
     let per_sub = 256 / J / U::ELEMS;
-    let units: Vec<U> = (0..J * per_sub).map(|i| U::new(book, block.part(i, U::ELEMS))).collect();
+    let ranges: [_; J] = std::array::from_fn(|j| book.range(block.part(j, 256 / J)));
+    let mut room = Scratch::default();
+    let mut unit_of = |i: usize, range| U::new(book, block.part(i, U::ELEMS), range, &mut room);
+    let units: Vec<U> = (0..J * per_sub).map(|i| unit_of(i, ranges[i / per_sub])).collect();
     let curves: [Envelope; J] = std::array::from_fn(|j| {
         let envelopes = units[j * per_sub..(j + 1) * per_sub].iter().map(U::envelope);
         envelopes
@@ -132,10 +168,18 @@ pub(super) fn fit<U: Unit, const J: usize>(
     // The steps between multipliers are coarse, so where the ladder stands matters: try many places.
     let starts: [f32; 48] = std::array::from_fn(|i| 0.82 + 0.02 * i as f32);
     let rungs = Rungs { first: 1, step: 2, count };
-    let search = LadderSearch { rungs, unit, starts: &starts, spread: 1 };
+    let search = LadderSearch { rungs, unit: unit_scale, starts: &starts, spread: 1 };
     let ladder = fit_ladder(&curves, &ideal, search, |d| block.snap(d));
-    let scale = |i: usize| ladder.d.d * unit * rungs.multiplier(ladder.k[i / per_sub]);
-    let choices = units.iter().enumerate().map(|(i, u)| u.choose(book, scale(i))).collect();
+    let mut choose = |(i, unit): (usize, &U)| {
+        let (scale, range) =
+            (ladder.d.d * unit_scale * rungs.multiplier(ladder.k[i / per_sub]), ranges[i / per_sub]);
+        // The ladder may have forced a scale on the sub-block that it would not have chosen.
+        if scale < range.0 || scale > range.1 {
+            return unit_of(i, (scale, scale)).choose(book, scale);
+        }
+        unit.choose(book, scale)
+    };
+    let choices = units.iter().enumerate().map(&mut choose).collect();
     Fit { d: ladder.d, k: ladder.k, choices }
 }
 
@@ -161,14 +205,23 @@ fn cheapest(u: &[f32], e: &[f32]) -> usize {
 }
 
 /// Choices for magnitudes `u` with all signs right, or with the cheapest one wrong.
-fn magnitudes(book: &Codebook, u: &[f32], w: &[f32], wrong: bool) -> Envelope {
-    let mut a = book.products(u);
+fn magnitudes(
+    book: &Codebook,
+    u: &[f32],
+    w: &[f32],
+    wrong: bool,
+    range: (f32, f32),
+    room: &mut Scratch,
+) -> Envelope {
+    let Scratch { a, b, c, lines } = room;
+    book.products(u, a);
     if wrong {
-        for (a, least) in a.iter_mut().zip(book.least_products(u)) {
+        book.least_products(u, c);
+        for (a, &least) in a.iter_mut().zip(c.iter()) {
             *a -= least + least;
         }
     }
-    book.with_squares(w, |b| Envelope::of(&a, b))
+    Envelope::of(a, book.squares(w, b), range, lines)
 }
 
 /// Eight elements, one entry, eight free signs (IQ2_S).
@@ -180,9 +233,9 @@ pub(super) struct Free8 {
 impl Unit for Free8 {
     const ELEMS: usize = 8;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
         let (u, bits) = signs(part);
-        Free8 { envelope: magnitudes(book, &u, part.w, false), bits }
+        Free8 { envelope: magnitudes(book, &u, part.w, false, range, room), bits }
     }
 
     fn envelope(&self) -> &Envelope {
@@ -205,9 +258,9 @@ pub(super) struct Even8 {
 impl Unit for Even8 {
     const ELEMS: usize = 8;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
         let (u, bits) = signs(part);
-        Even8 { envelope: magnitudes(book, &u, part.w, bits.count_ones() % 2 == 1), u, bits }
+        Even8 { envelope: magnitudes(book, &u, part.w, bits.count_ones() % 2 == 1, range, room), u, bits }
     }
 
     fn envelope(&self) -> &Envelope {
@@ -232,9 +285,9 @@ pub(super) struct Free4x2 {
 impl Unit for Free4x2 {
     const ELEMS: usize = 8;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
         let (u, bits) = signs(part);
-        let halves = [0, 4].map(|t| magnitudes(book, &u[t..t + 4], &part.w[t..t + 4], false));
+        let halves = [0, 4].map(|t| magnitudes(book, &u[t..t + 4], &part.w[t..t + 4], false, range, room));
         Free4x2 { envelope: halves[0].sum(&halves[1]), halves, bits }
     }
 
@@ -263,9 +316,10 @@ pub(super) struct Even4x2 {
 impl Unit for Even4x2 {
     const ELEMS: usize = 8;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
         let (u, bits) = signs(part);
-        let half = |t: usize, wrong| magnitudes(book, &u[t..t + 4], &part.w[t..t + 4], wrong);
+        let mut half =
+            |t: usize, wrong| magnitudes(book, &u[t..t + 4], &part.w[t..t + 4], wrong, range, room);
         let right = [half(0, false), half(4, false)];
         if bits.count_ones() % 2 == 0 {
             let envelope = right[0].sum(&right[1]);
@@ -273,7 +327,7 @@ impl Unit for Even4x2 {
         }
         let wrong = [half(0, true), half(4, true)];
         let (low, high) = (wrong[0].sum(&right[1]).named(0), right[0].sum(&wrong[1]).named(1));
-        Even4x2 { envelope: Envelope::union(&[&low, &high]), right, wrong, u, bits }
+        Even4x2 { envelope: Envelope::union([&low, &high], &mut room.lines), right, wrong, u, bits }
     }
 
     fn envelope(&self) -> &Envelope {
@@ -293,18 +347,22 @@ impl Unit for Even4x2 {
 }
 
 /// The choices of eight elements under either shift: entries count in eighths, a shift adds or takes one.
-fn shifted(book: &Codebook, part: Part<'_>) -> [Envelope; 2] {
-    let products = book.products(part.wx);
-    let sums = book.products(part.w);
+fn shifted(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> [Envelope; 2] {
+    let (mut a, mut b, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+    book.products(part.wx, &mut a);
+    if !all_one(part.w) {
+        book.products(part.w, &mut sums);
+    }
+    let sums = if sums.is_empty() { &book.sums } else { &sums };
+    let squares = book.squares(part.w, &mut b);
     let (x, w) = (part.wx.iter().sum::<f32>(), part.w.iter().sum::<f32>());
-    book.with_squares(part.w, |squares| {
-        [1.0, -1.0].map(|shift: f32| {
-            let a: Vec<f32x8> = products.iter().map(|&a| a + f32x8::splat(shift * x)).collect();
-            let twice = f32x8::splat(2.0 * shift);
-            let b: Vec<f32x8> =
-                squares.iter().zip(&sums).map(|(&b, &sum)| b + twice * sum + f32x8::splat(w)).collect();
-            Envelope::of(&a, &b)
-        })
+    [1.0, -1.0].map(|shift: f32| {
+        let (x, twice, w) = (f32x8::splat(shift * x), f32x8::splat(2.0 * shift), f32x8::splat(w));
+        room.a.clear();
+        room.a.extend(a.iter().map(|&a| a + x));
+        room.b.clear();
+        room.b.extend(squares.iter().zip(sums).map(|(&b, &sum)| b + twice * sum + w));
+        Envelope::of(&room.a, &room.b, range, &mut room.lines)
     })
 }
 
@@ -317,10 +375,10 @@ pub(super) struct Shift8 {
 impl Unit for Shift8 {
     const ELEMS: usize = 8;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
-        let shifts = shifted(book, part);
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
+        let shifts = shifted(book, part, range, room);
         let [plus, minus] = [0, 1].map(|bit| shifts[bit as usize].clone().named(bit));
-        Shift8 { envelope: Envelope::union(&[&plus, &minus]), shifts }
+        Shift8 { envelope: Envelope::union([&plus, &minus], &mut room.lines), shifts }
     }
 
     fn envelope(&self) -> &Envelope {
@@ -342,16 +400,21 @@ pub(super) struct Shift32 {
 impl Unit for Shift32 {
     const ELEMS: usize = 32;
 
-    fn new(book: &Codebook, part: Part<'_>) -> Self {
+    fn new(book: &Codebook, part: Part<'_>, range: (f32, f32), room: &mut Scratch) -> Self {
         let groups: [[Envelope; 2]; 4] = std::array::from_fn(|g| {
             let at = 8 * g..8 * (g + 1);
-            shifted(book, Part { x: &part.x[at.clone()], w: &part.w[at.clone()], wx: &part.wx[at] })
+            shifted(
+                book,
+                Part { x: &part.x[at.clone()], w: &part.w[at.clone()], wx: &part.wx[at] },
+                range,
+                room,
+            )
         });
         let [plus, minus] = [0, 1].map(|bit| {
             let [a, b, c, d] = groups.each_ref().map(|shifts| &shifts[bit as usize]);
             a.sum(b).sum(&c.sum(d)).named(bit)
         });
-        Shift32 { envelope: Envelope::union(&[&plus, &minus]), groups }
+        Shift32 { envelope: Envelope::union([&plus, &minus], &mut room.lines), groups }
     }
 
     fn envelope(&self) -> &Envelope {

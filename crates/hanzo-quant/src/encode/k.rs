@@ -3,7 +3,7 @@
 //! Objective: `Σ w (x − x̂)²` over the 256 elements, super-scales and integers chosen together
 //! ([`fit_ladder`] for the symmetric Q3_K and Q6_K, [`fit_pairs`] for Q2_K, Q4_K and Q5_K).
 
-use super::affine::{Affine, Cuts, Pairs, best_affine, fit_pairs, write_codes};
+use super::affine::{Affine, Pairs, best_affine, fit_pairs, write_codes};
 use super::block::Block;
 use super::bytes::Writer;
 use super::scale::{
@@ -24,14 +24,13 @@ pub(super) fn symmetric<C: Codes, const J: usize>(
 
 fn asymmetric<const HI: i32, const J: usize>(
     block: &Block<256>,
-    cuts: Cuts<'_>,
+    cuts: &[f32],
     top: u8,
-    starts: &[f32],
 ) -> (Pairs<J>, [u8; 256]) {
     let len = 256 / J;
     let parts: [_; J] = std::array::from_fn(|j| block.part(j, len));
     let ideal: [Affine; J] = parts.map(|part| best_affine::<HI>(part, cuts, true));
-    let pairs = fit_pairs::<HI, J>(&parts, &ideal, top, starts, |d| block.snap(d));
+    let pairs = fit_pairs::<HI, J>(&parts, &ideal, top, |d| block.snap(d));
     let mut q = [0; 256];
     for (j, (part, q)) in parts.iter().zip(q.chunks_exact_mut(len)).enumerate() {
         let at = pairs.affine(j);
@@ -86,8 +85,8 @@ fn six_bit_pairs(sc: &[u8; 8], m: &[u8; 8]) -> [u8; 12] {
 }
 
 pub(super) fn q2_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
-    let cuts = Cuts { cuts: &[-0.05, 0.04, 0.11, 0.18, 0.26], pairs: true };
-    let (pairs, q) = asymmetric::<3, 16>(&Block::load(x, w), cuts, 15, &[0.86, 0.93, 1.0, 1.08]);
+    let cuts = &[-0.05, 0.04, 0.11, 0.18, 0.26];
+    let (pairs, q) = asymmetric::<3, 16>(&Block::load(x, w), cuts, 15);
     let scales: [u8; 16] = std::array::from_fn(|j| pairs.sc[j] | pairs.m[j] << 4);
     out.bytes(&scales).bytes(&crumbs(&q, 0)).f16(pairs.d).f16(pairs.dmin);
 }
@@ -95,8 +94,8 @@ pub(super) fn q2_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 pub(super) fn q3_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
     const RUNGS: Rungs = Rungs { first: -32, step: 1, count: 64 };
     let (block, codes) = (Block::load(x, w), Linear::<-4, 3>);
-    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.94, 0.97, 1.02, 1.05], spread: 1 };
-    let fit: Ladder<16> = symmetric(codes, &block, Reach { lo: 2.4, hi: 5.2, steps: 13 }, search);
+    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.96, 1.04], spread: 1 };
+    let fit: Ladder<16> = symmetric(codes, &block, Reach { lo: 2.4, hi: 5.2, steps: 9 }, search);
     let q = ladder_codes(codes, &block, &fit, RUNGS);
     // Sixteen 6-bit scales: low nibbles in pairs 8 apart, then the top two bits in fours 4 apart.
     let scales: [u8; 12] = std::array::from_fn(|i| match i {
@@ -107,14 +106,14 @@ pub(super) fn q3_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 }
 
 pub(super) fn q4_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
-    let cuts = Cuts { cuts: &[-0.05, -0.02, 0.0, 0.02, 0.04, 0.06, 0.085, 0.11, 0.15], pairs: false };
-    let (pairs, q) = asymmetric::<15, 8>(&Block::load(x, w), cuts, 63, &[0.97]);
+    let cuts = &[-0.02, 0.02, 0.06, 0.11];
+    let (pairs, q) = asymmetric::<15, 8>(&Block::load(x, w), cuts, 63);
     out.f16(pairs.d).f16(pairs.dmin).bytes(&six_bit_pairs(&pairs.sc, &pairs.m)).bytes(&nibbles_32(&q));
 }
 
 pub(super) fn q5_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
-    let cuts = Cuts { cuts: &[-0.02, 0.0, 0.012, 0.025, 0.04, 0.06], pairs: false };
-    let (pairs, q) = asymmetric::<31, 8>(&Block::load(x, w), cuts, 63, &[0.97]);
+    let cuts = &[-0.01, 0.01, 0.03];
+    let (pairs, q) = asymmetric::<31, 8>(&Block::load(x, w), cuts, 63);
     out.f16(pairs.d).f16(pairs.dmin).bytes(&six_bit_pairs(&pairs.sc, &pairs.m));
     out.bytes(&column_bits(&q, 4)).bytes(&nibbles_32(&q));
 }

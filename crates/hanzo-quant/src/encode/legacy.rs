@@ -2,7 +2,7 @@
 //!
 //! Objective: `Σ w (x − x̂)²` over the block, with the scale (and offset) as f16 stores it.
 
-use super::affine::{self, Cuts, best_affine, snap_affine};
+use super::affine::{self, best_affine, snap_affine};
 use super::block::{Block, Snapped, reciprocal};
 use super::bytes::Writer;
 use super::scale::{Codes, Linear, Reach, best_scale, snap_scale, write_codes};
@@ -18,7 +18,7 @@ fn symmetric<C: Codes, const N: usize>(codes: C, block: &Block<N>, reach: Reach)
 
 /// Scale, offset and codes of a block in one piece.
 fn asymmetric<const HI: i32, const N: usize>(block: &Block<N>, cuts: &[f32]) -> (Snapped, Snapped, [u8; N]) {
-    let at = best_affine::<HI>(block.whole(), Cuts { cuts, pairs: false }, false);
+    let at = best_affine::<HI>(block.whole(), cuts, false);
     let (d, m) = snap_affine::<HI, N>(block, at);
     let mut q = [0; N];
     affine::write_codes::<HI>(block.whole(), d.d, m.d, &mut q);
@@ -41,7 +41,7 @@ pub(super) fn q4_0(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 }
 
 pub(super) fn q4_1(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
-    let cuts = [-0.06, -0.03, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2];
+    let cuts = [-0.02, 0.02, 0.06, 0.11];
     let (d, m, q) = asymmetric::<15, 32>(&Block::load(x, w), &cuts);
     out.f16(d).f16(m).bytes(&nibbles(&q));
 }
@@ -53,7 +53,7 @@ pub(super) fn q5_0(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 }
 
 pub(super) fn q5_1(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
-    let cuts = [-0.03, -0.015, 0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.09];
+    let cuts = [-0.01, 0.01, 0.03];
     let (d, m, q) = asymmetric::<31, 32>(&Block::load(x, w), &cuts);
     out.f16(d).f16(m).bytes(&fifth_bits(&q).to_le_bytes()).bytes(&nibbles(&q));
 }
