@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::jinja::budget::Budget;
+use super::jinja::print::{JsonStyle, to_json};
+use super::jinja::value::Value;
 use super::{Capabilities, ChatTemplate, RenderRequest, TemplateResult};
 use crate::chat::{ChatMessage, Content};
 
@@ -21,6 +24,8 @@ pub enum Adaptation {
     SystemMerged,
     /// The template does not show tools: the model does not see them.
     ToolsIgnored,
+    /// The template fails without tools: it was given an empty list of them.
+    EmptyTools,
 }
 
 /// A rendering and what had to be changed for it.
@@ -56,7 +61,12 @@ impl ChatTemplate {
         if request.tools.is_some_and(|tools| !tools.is_empty()) && !capabilities.tools {
             note(Adaptation::ToolsIgnored);
         }
-        let text = self.render(&RenderRequest { messages: &messages, ..request.clone() })?;
+        let mut tools = request.tools;
+        if tools.is_none() && capabilities.needs_tools {
+            tools = Some(&[]);
+            note(Adaptation::EmptyTools);
+        }
+        let text = self.render(&RenderRequest { messages: &messages, tools, ..request.clone() })?;
         Ok(Adapted { text, changes })
     }
 }
@@ -87,12 +97,21 @@ fn adapt_arguments(
                 }
             }
             Json::Object(_) if !capabilities.object_arguments && capabilities.string_arguments => {
-                *arguments = Json::String(arguments.to_string());
-                note(Adaptation::ArgumentsSerialized);
+                // With the spaces that Python writes and models were trained on.
+                if let Some(text) = python_json(arguments) {
+                    *arguments = Json::String(text);
+                    note(Adaptation::ArgumentsSerialized);
+                }
             }
             _ => {}
         }
     }
+}
+
+fn python_json(json: &Json) -> Option<String> {
+    let budget = Budget::for_request(super::json_size(json), 1);
+    let value = Value::from_json(json).ok()?;
+    to_json(&value, &JsonStyle::default(), &budget).ok()
 }
 
 fn adapt_content(message: &mut ChatMessage, capabilities: &Capabilities, note: &mut impl FnMut(Adaptation)) {

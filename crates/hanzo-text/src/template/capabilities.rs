@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub parts_content: bool,
     /// Tools are rendered.
     pub tools: bool,
+    /// The template fails without tools, but takes an empty list of them.
+    pub needs_tools: bool,
     /// An assistant's tool calls are rendered.
     pub tool_calls: bool,
     /// More than one call in a message is rendered.
@@ -41,9 +43,13 @@ const SYSTEM: &str = "zqSystemWordqz";
 const USER: &str = "zqUserWordqz";
 const REASON: &str = "zqReasonWordqz";
 const TOOL: &str = "zq_tool_name";
+/// Called, but not declared: what shows them is the call.
+const CALLED: &str = "zq_called_tool";
 const SECOND: &str = "zq_second_tool";
 const RESULT: &str = "zqToolResultqz";
-const VALUE: &str = "zqArgumentqz";
+/// Not among the parameters that the probe's tools declare, so that it can only come from a call.
+const ARGUMENT: &str = "zq_argument";
+const VALUE: &str = "zqValueqz";
 
 fn tool(name: &str) -> Json {
     json!({"type": "function", "function": {
@@ -60,7 +66,13 @@ fn call(name: &str, id: &str, arguments: Json) -> Json {
 
 impl Capabilities {
     pub(super) fn probe(template: &ChatTemplate) -> Self {
-        let probe = Probe { template };
+        let mut probe = Probe { template, no_tools: None };
+        let hello = [ChatMessage::user(USER)];
+        let needs_tools = probe.text(&hello, None, &Map::new()).is_none()
+            && probe.text(&hello, Some(&[]), &Map::new()).is_some();
+        if needs_tools {
+            probe.no_tools = Some(&[]);
+        }
         let system_role = probe.says(&[ChatMessage::system(SYSTEM), ChatMessage::user(USER)], SYSTEM);
         let string_content = probe.says(&[ChatMessage::user(USER)], USER);
         let parts = ChatMessage::user("").with("content", json!([{"type": "text", "text": USER}]));
@@ -69,15 +81,16 @@ impl Capabilities {
         let tools = probe
             .text(&[ChatMessage::user(USER)], Some(&[tool(TOOL)]), &Map::new())
             .is_some_and(|t| t.contains(TOOL));
-        let with_object = probe.calls(&[call(TOOL, "call00001", json!({"key": VALUE}))]);
-        let with_string = probe.calls(&[call(TOOL, "call00001", json!(json!({"key": VALUE}).to_string()))]);
+        let with_object = probe.calls(&[call(CALLED, "call00001", json!({ARGUMENT: VALUE}))]);
+        let with_string =
+            probe.calls(&[call(CALLED, "call00001", json!(json!({ARGUMENT: VALUE}).to_string()))]);
         let object_arguments = with_object.as_deref().is_some_and(shows_object);
         let string_arguments = with_string.as_deref().is_some_and(shows_object);
         let arguments = |value: Json| if object_arguments { value } else { json!(value.to_string()) };
-        let two = [TOOL, SECOND].map(|name| call(name, "call00001", arguments(json!({"key": VALUE}))));
+        let two = [CALLED, SECOND].map(|name| call(name, "call00001", arguments(json!({ARGUMENT: VALUE}))));
         let two = probe.calls(&two);
         let tool_calls =
-            [&with_object, &with_string].iter().any(|t| t.as_deref().is_some_and(|t| t.contains(TOOL)));
+            [&with_object, &with_string].iter().any(|t| t.as_deref().is_some_and(|t| t.contains(CALLED)));
         let tool_role =
             [&with_object, &with_string].iter().any(|t| t.as_deref().is_some_and(|t| t.contains(RESULT)));
         Self {
@@ -85,12 +98,13 @@ impl Capabilities {
             string_content,
             parts_content,
             tools,
+            needs_tools,
             tool_calls,
-            parallel_tool_calls: two.is_some_and(|t| t.contains(TOOL) && t.contains(SECOND)),
+            parallel_tool_calls: two.is_some_and(|t| t.contains(CALLED) && t.contains(SECOND)),
             tool_role,
             object_arguments,
             string_arguments,
-            reasoning_content: probe.reasoning(arguments(json!({"key": VALUE}))),
+            reasoning_content: probe.reasoning(arguments(json!({ARGUMENT: VALUE}))),
             thinking_switch: probe.thinking_switch(),
             opens_reasoning: probe.opens_reasoning(),
         }
@@ -105,11 +119,15 @@ fn prints_parts(text: &str) -> bool {
 /// Whether the arguments came out as data: not as a string inside a string, and not as Python prints a dict (which is
 /// what a template for strings does with an object).
 fn shows_object(text: &str) -> bool {
-    text.contains(VALUE) && !text.contains("\\\"key") && !text.contains("{'key'")
+    text.contains(VALUE)
+        && !text.contains(&format!("\\\"{ARGUMENT}"))
+        && !text.contains(&format!("{{'{ARGUMENT}'"))
 }
 
 struct Probe<'t> {
     template: &'t ChatTemplate,
+    /// What stands for no tools.
+    no_tools: Option<&'t [Json]>,
 }
 
 impl Probe<'_> {
@@ -121,7 +139,7 @@ impl Probe<'_> {
     ) -> Option<String> {
         let request = RenderRequest {
             messages,
-            tools,
+            tools: tools.or(self.no_tools),
             add_generation_prompt: true,
             kwargs: Some(kwargs),
             now: Some(DateTime::from_unix(0, 0)),
@@ -136,7 +154,7 @@ impl Probe<'_> {
     /// A conversation in which the assistant calls tools and they answer.
     fn calls(&self, calls: &[Json]) -> Option<String> {
         let messages = self.calling(calls, None);
-        self.text(&messages, Some(&[tool(TOOL), tool(SECOND)]), &Map::new())
+        self.text(&messages, Some(&[tool(TOOL)]), &Map::new())
             .or_else(|| self.text(&messages, None, &Map::new()))
     }
 
@@ -145,7 +163,7 @@ impl Probe<'_> {
         if let Some(reasoning) = reasoning {
             assistant = assistant.with("reasoning_content", reasoning);
         }
-        let answer = ChatMessage::new("tool", RESULT).with("tool_call_id", "call00001").with("name", TOOL);
+        let answer = ChatMessage::new("tool", RESULT).with("tool_call_id", "call00001").with("name", CALLED);
         vec![ChatMessage::user(USER), assistant, answer]
     }
 
@@ -155,7 +173,7 @@ impl Probe<'_> {
             ChatMessage::assistant("ok").with("reasoning_content", REASON),
             ChatMessage::user(USER),
         ];
-        let calling = self.calling(&[call(TOOL, "call00001", arguments)], Some(REASON));
+        let calling = self.calling(&[call(CALLED, "call00001", arguments)], Some(REASON));
         self.says(&plain, REASON)
             || self.text(&calling, Some(&[tool(TOOL)]), &Map::new()).is_some_and(|t| t.contains(REASON))
     }

@@ -115,7 +115,8 @@ impl ChatTemplate {
                 None => vars.push((Arc::from(name.as_str()), value)),
             }
         }
-        let budget = Budget::for_request(request.size());
+        let items = request.messages.len() + request.tools.map_or(0, <[Json]>::len);
+        let budget = Budget::for_request(request.size(), items);
         Evaluator::new(budget, request.now.unwrap_or_else(DateTime::now), vars).render(&self.program)
     }
 

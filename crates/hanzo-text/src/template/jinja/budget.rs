@@ -9,10 +9,13 @@ use crate::template::error::{TemplateError, TemplateErrorKind as Kind, TemplateR
 const BASE_STEPS: u64 = 3_000_000;
 /// Further steps per byte of the request.
 const STEPS_PER_BYTE: u64 = 32;
-/// Bytes that all values made during a rendering may take together, whatever the request.
-const BASE_BYTES: u64 = 20 << 20;
-/// Further bytes per byte of the request: each message is copied a few times, and some templates accumulate.
+/// Bytes that all values made during a rendering may take together, whatever the request. Growing a buffer may hold
+/// up to three times that for a moment.
+const BASE_BYTES: u64 = 14 << 20;
+/// Further bytes per byte of the request: each message is copied a few times.
 const BYTES_PER_BYTE: u64 = 48;
+/// Most further bytes for templates that append each message or tool to one growing text.
+const MAX_APPENDED_BYTES: u64 = 128 << 20;
 /// Deepest recursion of the evaluator. One level of a recursive macro takes eight to twelve.
 const MAX_DEPTH: u32 = 600;
 /// Bytes touched that count as one step.
@@ -26,11 +29,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn for_request(request_bytes: usize) -> Self {
+    /// The budget for a request of so many bytes, in so many messages and tools.
+    pub(crate) fn for_request(request_bytes: usize, items: usize) -> Self {
         let size = request_bytes as u64;
+        let appended = size.saturating_mul(items as u64).min(MAX_APPENDED_BYTES);
+        let bytes = BASE_BYTES.saturating_add(size.saturating_mul(BYTES_PER_BYTE)).saturating_add(appended);
         Self {
             steps: Cell::new(BASE_STEPS.saturating_add(size.saturating_mul(STEPS_PER_BYTE))),
-            bytes: Cell::new(BASE_BYTES.saturating_add(size.saturating_mul(BYTES_PER_BYTE))),
+            bytes: Cell::new(bytes),
             depth: Cell::new(0),
         }
     }

@@ -8,6 +8,9 @@ use super::print::{JsonStyle, Text, to_json, to_str};
 use super::value::{Key, Undefined, Value};
 use crate::template::error::{TemplateError, TemplateErrorKind as Kind, TemplateResult};
 
+/// Widest indent of JSON.
+const MAX_JSON_INDENT: usize = 1000;
+
 const FILTERS: &[&str] = &[
     "abs",
     "attr",
@@ -107,8 +110,11 @@ fn json_style(call: &Call) -> TemplateResult<JsonStyle> {
         None | Some(Value::None) => {}
         Some(Value::Str(text)) => style.indent = Some(text.to_string()),
         Some(other) => {
-            let width = int_or(Some(other), 0, "indent")?.clamp(0, 1000);
-            style.indent = Some(" ".repeat(usize::try_from(width).unwrap_or(0)));
+            let width = usize::try_from(int_or(Some(other), 0, "indent")?.max(0)).unwrap_or(usize::MAX);
+            if width > MAX_JSON_INDENT {
+                return Err(value_error(format!("tojson: an indent of more than {MAX_JSON_INDENT}")));
+            }
+            style.indent = Some(" ".repeat(width));
         }
     }
     if style.indent.is_some() {
@@ -166,7 +172,7 @@ fn numeric(name: &str, value: &Value, call: &Call) -> TemplateResult<Value> {
                 Value::Float(f) => *f,
                 other => match as_index(other) {
                     // A rounded integer stays one.
-                    Some(i) if precision >= 0 && method == "common" => return Ok(Value::Int(i)),
+                    Some(i) if method == "common" => return Ok(Value::Int(round_int(i, precision))),
                     Some(i) => i as f64,
                     None => return Err(type_error(format!("cannot round a {}", other.type_name()))),
                 },
@@ -185,6 +191,19 @@ fn numeric(name: &str, value: &Value, call: &Call) -> TemplateResult<Value> {
             }))
         }
     }
+}
+
+/// Python's `round(i, precision)`: to a power of ten, ties to the even one.
+fn round_int(i: i128, precision: i32) -> i128 {
+    let Some(unit) = u32::try_from(-precision).ok().map(|n| 10i128.checked_pow(n)) else { return i };
+    let Some(unit) = unit.filter(|unit| *unit > 1) else { return if unit.is_some() { i } else { 0 } };
+    let (down, rest) = (i.div_euclid(unit), i.rem_euclid(unit));
+    let up = match (rest * 2).cmp(&unit) {
+        std::cmp::Ordering::Less => 0,
+        std::cmp::Ordering::Greater => 1,
+        std::cmp::Ordering::Equal => down.rem_euclid(2),
+    };
+    (down + up).saturating_mul(unit)
 }
 
 fn parse_int(s: &str, base: u32) -> Option<i128> {

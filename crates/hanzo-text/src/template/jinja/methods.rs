@@ -218,9 +218,10 @@ fn split(s: &str, call: &Call, from_right: bool, budget: &Budget) -> TemplateRes
     strings(&parts, budget)
 }
 
+/// Python's `split()` without a separator. What is left after `max` cuts keeps the white space at its far end.
 fn split_spaces(s: &str, max: usize, from_right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
-    let mut rest = strip(s, None, true, true);
+    let mut rest = strip(s, None, !from_right, from_right);
     while !rest.is_empty() {
         let cut = if parts.len() == max {
             None
@@ -230,18 +231,13 @@ fn split_spaces(s: &str, max: usize, from_right: bool) -> Vec<&str> {
             rest.find(is_space)
         };
         let Some(at) = cut else {
-            parts.push(if from_right { strip(rest, None, true, false) } else { rest });
+            parts.push(rest);
             break;
         };
         let width = rest.get(at..).and_then(|r| r.chars().next()).map_or(1, char::len_utf8);
         let (before, after) = (rest.get(..at).unwrap_or(""), rest.get(at + width..).unwrap_or(""));
-        if from_right {
-            parts.push(after);
-            rest = strip(before, None, false, true);
-        } else {
-            parts.push(before);
-            rest = strip(after, None, true, false);
-        }
+        parts.push(if from_right { after } else { before });
+        rest = if from_right { strip(before, None, false, true) } else { strip(after, None, true, false) };
     }
     if from_right {
         parts.reverse();
@@ -439,15 +435,13 @@ fn str_method(s: &str, name: &str, call: &Call, budget: &Budget) -> TemplateResu
         "lower" | "casefold" => made(s.to_lowercase()),
         "title" => made(title(s)),
         "capitalize" => made(capitalize(s)),
-        "swapcase" => made(
-            s.chars()
-                .flat_map(|c| {
-                    if c.is_lowercase() { c.to_uppercase().to_string() } else { c.to_lowercase().to_string() }
-                        .chars()
-                        .collect::<Vec<_>>()
-                })
-                .collect(),
-        ),
+        "swapcase" => {
+            let mut out = String::with_capacity(s.len());
+            for c in s.chars() {
+                if c.is_lowercase() { out.extend(c.to_uppercase()) } else { out.extend(c.to_lowercase()) }
+            }
+            made(out)
+        }
         "isspace" => all(is_space),
         "isdigit" | "isdecimal" => all(|c| c.is_ascii_digit() || (!c.is_ascii() && c.is_numeric())),
         "isnumeric" => all(char::is_numeric),

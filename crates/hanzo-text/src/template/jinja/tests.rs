@@ -76,7 +76,7 @@ pub(super) fn holds(name: &str, value: &Value, call: &Call, budget: &Budget) -> 
 
 fn exists(name: &str) -> bool {
     let probe = Call { positional: vec![Value::Int(1)], named: Vec::new() };
-    let budget = Budget::for_request(0);
+    let budget = Budget::for_request(0, 0);
     !matches!(holds(name, &Value::Int(1), &probe, &budget), Err(e) if e.kind == Kind::Unsupported)
 }
 
