@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hanzo_cpu::{CpuConfig, CpuDevice};
+use hanzo_cpu::exec::CpuDevice;
+use hanzo_cpu::isa::CpuConfig;
 use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, SequenceStep, Step};
 use hanzo_gguf::GgufFile;
 use hanzo_models::GgufWeights;
