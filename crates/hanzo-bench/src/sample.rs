@@ -69,7 +69,8 @@ struct Bench {
 impl Bench {
     /// Runs `ids` of each of the sequences at `context`, with logits for each one's last token.
     fn step(&mut self, ids: &[Vec<u32>], context: usize) -> Result<()> {
-        let tables: Vec<Vec<&[u32]>> = self.tables.iter().map(|t| vec![t.as_slice(); self.n_groups]).collect();
+        let tables: Vec<Vec<&[u32]>> =
+            self.tables.iter().map(|t| vec![t.as_slice(); self.n_groups]).collect();
         let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (ids, tables) in ids.iter().zip(&tables) {
             tokens.extend_from_slice(ids);
@@ -81,7 +82,8 @@ impl Bench {
             });
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)?;
+        self.model
+            .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)?;
         Ok(())
     }
 
@@ -151,7 +153,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let memory = loaded.memory();
     let mut bench = Bench {
         model: loaded,
-        tables: (0..max_batch).map(|s| (0..per_sequence).map(|b| (s * per_sequence + b) as u32).collect()).collect(),
+        tables: (0..max_batch)
+            .map(|s| (0..per_sequence).map(|b| (s * per_sequence + b) as u32).collect())
+            .collect(),
         n_groups: model.graph.n_kv_groups(),
         vocab_size: model.graph.vocab_size,
         logits: Vec::new(),
@@ -171,7 +175,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cells.push(cell);
     }
     for &batch in args.batch.iter().filter(|_| args.generate > 0) {
-        let mut cell = Cell { phase: "decode", n: args.generate, batch, depth: args.depth, samples: Vec::new() };
+        let mut cell =
+            Cell { phase: "decode", n: args.generate, batch, depth: args.depth, samples: Vec::new() };
         bench.prompt(args.depth, args.chunk, batch)?;
         for _ in 0..=args.repeat {
             let start = Instant::now();
@@ -215,7 +220,8 @@ impl Cell {
 fn report(args: &Args, cell: &Cell) {
     let rates: Vec<f64> = cell.samples.iter().skip(1).map(|&(s, n)| n as f64 / s).collect();
     let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-    let spread = rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / rates.len().saturating_sub(1).max(1) as f64;
+    let spread =
+        rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / rates.len().saturating_sub(1).max(1) as f64;
     let line = format!(
         "{:8} n {:5}  batch {:3}  depth {:5}  {mean:10.2} ± {:.2} tok/s",
         cell.phase,
@@ -224,7 +230,8 @@ fn report(args: &Args, cell: &Cell) {
         cell.depth,
         spread.sqrt()
     );
-    let written = if args.json { writeln!(std::io::stderr(), "{line}") } else { writeln!(std::io::stdout(), "{line}") };
+    let written =
+        if args.json { writeln!(std::io::stderr(), "{line}") } else { writeln!(std::io::stdout(), "{line}") };
     // Nobody reads: the samples still go on.
     let _ = written;
 }

@@ -60,17 +60,23 @@ impl Sequence {
     fn step(&mut self, ids: &[u32]) -> Vec<f32> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = self.tables.iter().map(Vec::as_slice).collect();
-        let sequence = SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
+        let sequence =
+            SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
-        self.model.step(&Step { tokens: ids, sequences: &[sequence], outputs: &outputs }, &mut logits).unwrap();
+        self.model
+            .step(&Step { tokens: ids, sequences: &[sequence], outputs: &outputs }, &mut logits)
+            .unwrap();
         logits
     }
 }
 
 fn max_distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })
 }
 
 fn argmax(logits: &[f32]) -> u32 {
