@@ -148,25 +148,33 @@ fn sink_outputs(graph: &Graph, logits: Value) -> Graph {
 }
 
 fn quantize_inputs(graph: &Graph) -> Graph {
+    let mut wanted = vec![false; graph.nodes.len()];
+    for node in &graph.nodes {
+        if let Some(x) = int_input(graph, node) {
+            wanted[x.index()] = true;
+        }
+    }
     let mut out = emptied(graph);
     let mut new = vec![Value(0); graph.nodes.len()];
-    let mut quantized: HashMap<Value, Value> = HashMap::new();
+    let mut quantized = new.clone();
     for (i, node) in graph.nodes.iter().enumerate() {
+        let input = int_input(graph, node);
         let mut node = node.clone();
-        node.op.map_inputs(|v| new[v.index()]);
-        if let Op::MatMul { x, weight } | Op::MoeMatMul { x, weight, .. } = &mut node.op
-            && graph.weights.get(weight.index()).is_some_and(|w| w.ty.format().int.is_some())
-            && let Some(source) = out.nodes.get(x.index())
-            && source.shape.elem == Elem::F32
-        {
-            let shape = Shape { elem: Elem::Quantized, ..source.shape };
-            let layer = node.layer;
-            *x = *quantized
-                .entry(*x)
-                .or_insert_with(|| push(&mut out, Node { op: Op::Quantize { x: *x }, shape, layer }));
-        }
+        node.op.map_inputs(|v| if input == Some(v) { quantized[v.index()] } else { new[v.index()] });
+        let (shape, layer) = (Shape { elem: Elem::Quantized, ..node.shape }, node.layer);
         new[i] = push(&mut out, node);
+        if wanted[i] {
+            // Right behind what it reads, so that it joins the same launch.
+            quantized[i] = push(&mut out, Node { op: Op::Quantize { x: new[i] }, shape, layer });
+        }
     }
     out.logits = graph.logits.map(|v| new[v.index()]);
     out
+}
+
+/// The f32 input of a contraction of integers.
+fn int_input(graph: &Graph, node: &Node) -> Option<Value> {
+    let (Op::MatMul { x, weight } | Op::MoeMatMul { x, weight, .. }) = node.op else { return None };
+    let int = graph.weights.get(weight.index()).is_some_and(|w| w.ty.format().int.is_some());
+    (int && graph.node(x)?.shape.elem == Elem::F32).then_some(x)
 }
