@@ -4,14 +4,18 @@
 //! start as bytes, or as characters for vocabularies in SentencePiece's spelling.
 
 use super::byte_level;
-use super::cache::PieceCache;
+use super::cache::Scratch;
 use super::merge::{MergeRule, NO_ID, Symbols};
 use super::pretokenize::{Cuts, Preset, Pretokenizer, Step};
 use super::table::{ByteMap, PairMap};
 use super::vocab::{TokenList, TokenType};
 use super::{TokenizerError, unescape_spaces, utf8};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+/// Types of the tokens that merging makes.
+const ORDINARY: [TokenType; 2] = [TokenType::Normal, TokenType::Unused];
 
 /// A BPE vocabulary, ready to encode.
 #[derive(Debug)]
@@ -57,10 +61,14 @@ impl Bpe {
         }
         // Ordinary tokens win over added ones with the same bytes.
         let mut map = ByteMap::with_capacity(tokens.len());
-        for wanted in [&[TokenType::Normal, TokenType::Unused][..], &[TokenType::UserDefined]] {
+        let mut repeated = HashSet::new();
+        for wanted in [&ORDINARY[..], &[TokenType::UserDefined]] {
             for (id, ty) in (0u32..).zip(types) {
-                if wanted.contains(ty) && tokens.get(id as usize).is_some_and(|t| !t.is_empty()) {
-                    map.insert(tokens, id);
+                if !wanted.contains(ty) || tokens.get(id as usize).is_none_or(<[u8]>::is_empty) {
+                    continue;
+                }
+                if map.insert(tokens, id).is_some() {
+                    repeated.insert(id);
                 }
             }
         }
@@ -71,7 +79,11 @@ impl Bpe {
                 *slot = map.get(tokens, &[b]).unwrap_or(NO_ID);
             }
         }
-        let (merges, skipped) = resolve(tokens, &map, merges, by_character)?;
+        let is_merge_result = |id: u32| {
+            let ordinary = types.get(id as usize).is_some_and(|ty| ORDINARY.contains(ty));
+            ordinary && (repeated.is_empty() || !repeated.contains(&id))
+        };
+        let (merges, skipped) = resolve(tokens, &map, merges, is_merge_result, by_character)?;
         let mut steps = preset.steps;
         if by_character {
             steps.push(Step::Spaces(if preset.metaspace {
@@ -104,6 +116,7 @@ impl Bpe {
         &self,
         tokens: &TokenList,
         text: &str,
+        scratch: &mut Scratch,
         out: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let normalized = if self.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
@@ -119,18 +132,17 @@ impl Bpe {
             text = Cow::Owned(space_before_lines(&text));
         }
         let text = text.as_ref();
-        let mut cache = PieceCache::for_text(text.len());
-        let mut symbols = Symbols::default();
+        let Scratch { cache, symbols } = scratch;
         let mut result = Ok(());
         self.pre.split(text, &mut |start, end| {
             if result.is_err() {
                 return;
             }
-            if let Err(miss) = cache.replay(text, start, end, out) {
+            let piece = text.get(start..end).unwrap_or_default();
+            if let Err(miss) = cache.replay(piece, out) {
                 let from = out.len();
-                let piece = text.get(start..end).unwrap_or_default();
-                result = self.piece(tokens, piece, &mut symbols, out);
-                cache.store(miss, start, end, from, out);
+                result = self.piece(tokens, piece, symbols, out);
+                cache.store(miss, piece, from, out);
             }
         });
         result
@@ -203,11 +215,14 @@ fn resolve(
     tokens: &TokenList,
     map: &ByteMap,
     merges: &TokenList,
+    is_result: impl Fn(u32) -> bool,
     by_character: bool,
 ) -> Result<(PairMap, usize), TokenizerError> {
     let mut pairs = PairMap::with_capacity(merges.len());
     let mut skipped = 0;
     let mut joined = Vec::new();
+    // Merges are usually listed in the order of the tokens they make, so the next token is tried before the table.
+    let mut last = 0;
     for (index, merge) in merges.iter().enumerate() {
         // The separator is the first space that is not the first character.
         let space = merge.iter().skip(1).position(|&b| b == b' ').map(|i| i + 1);
@@ -222,8 +237,13 @@ fn resolve(
         let middle = joined.len();
         spell(right, by_character, &mut joined);
         let (left, right) = joined.split_at(middle);
-        match (map.get(tokens, left), map.get(tokens, right), map.get(tokens, &joined)) {
+        let expected = [last + 1, last]
+            .into_iter()
+            .find(|&id| is_result(id) && tokens.get(id as usize) == Some(&joined));
+        let merged = expected.or_else(|| map.get(tokens, &joined));
+        match (map.get(tokens, left), map.get(tokens, right), merged) {
             (Some(left), Some(right), Some(merged)) => {
+                last = merged;
                 pairs.insert(left, right, index as u32, merged);
             }
             _ => skipped += 1,

@@ -113,7 +113,9 @@ fn spell(
                 }
                 out.push(&[byte])?;
             }
-            TokenType::Normal | TokenType::Unused if spelling == Spelling::SentencePiece => {
+            TokenType::Normal | TokenType::Unused | TokenType::UserDefined
+                if spelling == Spelling::SentencePiece =>
+            {
                 out.push(&unescape_spaces(Cow::Borrowed(token)))?;
             }
             TokenType::Normal | TokenType::Unused => {

@@ -32,9 +32,45 @@ pub(crate) struct Symbols {
     next: Vec<u32>,
     prev: Vec<u32>,
     heap: Vec<Reverse<u64>>,
+    recent: Recent,
+}
+
+/// Answers of the rule for pairs asked lately, direct-mapped. The rule's own table is large and far from the processor;
+/// the pairs of a text are few.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Key (left << 32 | right) and answer (rank << 32 | merged id); empty for short texts.
+    slots: Vec<(u64, u64)>,
+}
+
+impl Recent {
+    const SLOTS: usize = 1 << 13;
+
+    #[inline]
+    fn find<R: MergeRule>(&mut self, rule: &R, left: u32, right: u32, text: &[u8]) -> (u32, u32) {
+        let ask = || rule.find(left, right, text).unwrap_or((NO_RANK, NO_ID));
+        // What a symbol without id stands for is not known from the pair.
+        if self.slots.is_empty() || left == NO_ID || right == NO_ID {
+            return ask();
+        }
+        let key = u64::from(left) << 32 | u64::from(right);
+        let i = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 51) as usize;
+        let Some(slot) = self.slots.get_mut(i) else { return ask() };
+        if slot.0 != key {
+            let (rank, id) = ask();
+            *slot = (key, u64::from(rank) << 32 | u64::from(id));
+        }
+        ((slot.1 >> 32) as u32, slot.1 as u32)
+    }
 }
 
 impl Symbols {
+    /// Working memory for a text of `len` bytes.
+    pub(crate) fn for_text(len: usize) -> Self {
+        let slots = if len < 4096 { Vec::new() } else { vec![(u64::MAX, 0); Recent::SLOTS] };
+        Self { recent: Recent { slots }, ..Self::default() }
+    }
+
     /// Forgets all symbols.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
@@ -68,9 +104,9 @@ impl Symbols {
 
     /// The pair of symbol `i` and the one that starts where it ends, `end` being the end of that one.
     #[inline]
-    fn pair<R: MergeRule>(rule: &R, text: &[u8], ids: (u32, u32), span: (u32, u32)) -> (u32, u32) {
+    fn pair<R: MergeRule>(&mut self, rule: &R, text: &[u8], ids: (u32, u32), span: (u32, u32)) -> (u32, u32) {
         let covered = text.get(span.0 as usize..span.1 as usize).unwrap_or_default();
-        rule.find(ids.0, ids.1, covered).unwrap_or((NO_RANK, NO_ID))
+        self.recent.find(rule, ids.0, ids.1, covered)
     }
 
     fn merge_flat<R: MergeRule>(&mut self, rule: &R, text: &[u8]) {
@@ -80,7 +116,7 @@ impl Symbols {
         self.merged.clear();
         for i in 0..n - 1 {
             let (rank, id) =
-                Self::pair(rule, text, (self.ids[i], self.ids[i + 1]), (self.starts[i], self.starts[i + 2]));
+                self.pair(rule, text, (self.ids[i], self.ids[i + 1]), (self.starts[i], self.starts[i + 2]));
             self.ranks.push(rank);
             self.merged.push(id);
         }
@@ -105,7 +141,7 @@ impl Symbols {
             for i in [at.wrapping_sub(1), at] {
                 if i < n - 1 {
                     let ids = (self.ids[i], self.ids[i + 1]);
-                    let (rank, id) = Self::pair(rule, text, ids, (self.starts[i], self.starts[i + 2]));
+                    let (rank, id) = self.pair(rule, text, ids, (self.starts[i], self.starts[i + 2]));
                     self.ranks[i] = rank;
                     self.merged[i] = id;
                 }
@@ -179,7 +215,7 @@ impl Symbols {
             None => (NO_RANK, NO_ID),
             Some(&right_id) => {
                 let end = self.starts.get(self.next[right] as usize).copied().unwrap_or(text.len() as u32);
-                Self::pair(rule, text, (self.ids[at], right_id), (self.starts[at], end))
+                self.pair(rule, text, (self.ids[at], right_id), (self.starts[at], end))
             }
         };
         (self.ranks[at], self.merged[at]) = found;

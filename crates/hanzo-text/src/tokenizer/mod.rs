@@ -107,6 +107,7 @@ impl Tokenizer {
         if options.add_special && self.add_bos {
             out.extend(self.special.bos);
         }
+        let mut scratch = cache::Scratch::for_text(text.len());
         let mut result = Ok(());
         let mut after_special = true;
         self.matcher.split(text, options.parse_special, |part| {
@@ -120,9 +121,10 @@ impl Tokenizer {
                 }
                 Part::Text(text) => {
                     result = match &self.encoder {
-                        Encoder::Bpe(bpe) => bpe.encode(&self.tokens, text, &mut out),
+                        Encoder::Bpe(bpe) => bpe.encode(&self.tokens, text, &mut scratch, &mut out),
                         Encoder::Spm(spm) => {
-                            spm.encode(&self.tokens, text, self.space_prefix && after_special, &mut out)
+                            let prefix = self.space_prefix && after_special;
+                            spm.encode(&self.tokens, text, prefix, &mut scratch, &mut out)
                         }
                         Encoder::Wpm(wpm) => {
                             wpm.encode(text, &mut out);
@@ -263,11 +265,31 @@ impl AsRef<Self> for Tokenizer {
     }
 }
 
+/// The pieces that the pre-tokenizer of that name (a value of `tokenizer.ggml.pre`) cuts a text into, for inspection.
+/// Encoding does the same without collecting them.
+///
+/// # Errors
+/// [`TokenizerError::UnknownPreTokenizer`].
+pub fn pretokenize<'t>(name: &str, text: &'t str) -> Result<Vec<&'t str>, TokenizerError> {
+    let preset =
+        pretokenize::preset(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer(name.to_owned()))?;
+    let mut pieces = Vec::new();
+    pretokenize::Pretokenizer::new(preset.steps)
+        .split(text.as_bytes(), &mut |start, end| pieces.extend(text.get(start..end)));
+    Ok(pieces)
+}
+
 /// Replaces U+2581 by a space.
 fn unescape_spaces(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    let find = |from: usize| {
-        let rest = text.get(from..)?;
-        rest.windows(3).position(|w| w == SPACE_MARK).map(|i| from + i)
+    let find = |mut from: usize| {
+        loop {
+            let rest = text.get(from..)?;
+            from += rest.iter().position(|b| *b == SPACE_MARK[0])?;
+            if text.get(from..from + SPACE_MARK.len()) == Some(SPACE_MARK) {
+                return Some(from);
+            }
+            from += 1;
+        }
     };
     let Some(mut mark) = find(0) else { return text };
     let mut out = Vec::with_capacity(text.len());

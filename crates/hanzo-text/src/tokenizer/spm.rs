@@ -5,7 +5,7 @@
 //! token reaches over (see [`Cuts`]), which changes nothing in the result and makes words cacheable.
 
 use super::bpe::push_bytes;
-use super::cache::PieceCache;
+use super::cache::Scratch;
 use super::merge::{MergeRule, NO_ID, Symbols};
 use super::pretokenize::{Cuts, Pretokenizer, Step};
 use super::table::ByteMap;
@@ -69,6 +69,7 @@ impl Spm {
         tokens: &TokenList,
         text: &str,
         space_prefix: bool,
+        scratch: &mut Scratch,
         out: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let mut text = unescape_spaces(Cow::Borrowed(text.as_bytes()));
@@ -76,18 +77,17 @@ impl Spm {
             text.to_mut().insert(0, b' ');
         }
         let text = text.as_ref();
-        let mut cache = PieceCache::for_text(text.len());
-        let mut symbols = Symbols::default();
+        let Scratch { cache, symbols } = scratch;
         let mut result = Ok(());
         self.pre.split(text, &mut |start, end| {
             if result.is_err() {
                 return;
             }
-            if let Err(miss) = cache.replay(text, start, end, out) {
+            let piece = text.get(start..end).unwrap_or_default();
+            if let Err(miss) = cache.replay(piece, out) {
                 let from = out.len();
-                let piece = text.get(start..end).unwrap_or_default();
-                result = self.piece(tokens, piece, &mut symbols, out);
-                cache.store(miss, start, end, from, out);
+                result = self.piece(tokens, piece, symbols, out);
+                cache.store(miss, piece, from, out);
             }
         });
         result

@@ -18,56 +18,93 @@ fn seed() -> u64 {
     RandomState::new().hash_one(K) | 1
 }
 
+/// Eight bytes that, with the length, determine a string of up to eight bytes; of a longer one, its first eight.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
-    let mut w = [0u8; 8];
-    for (d, s) in w.iter_mut().zip(bytes) {
-        *d = *s;
+    if let Some(head) = bytes.first_chunk::<8>() {
+        return u64::from_le_bytes(*head);
     }
-    u64::from_le_bytes(w)
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(head), Some(tail)) => {
+            u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << 32
+        }
+        _ => match *bytes {
+            [a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
+            [a, b] => u64::from(a) | u64::from(b) << 8,
+            [a] => u64::from(a),
+            _ => 0,
+        },
+    }
 }
 
 /// Hash of a byte string under `seed`.
 #[inline]
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
-    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(K);
-    let (chunks, tail) = bytes.as_chunks::<8>();
-    for c in chunks {
-        h = fold(h ^ u64::from_le_bytes(*c), K ^ seed);
-    }
-    fold(h ^ word(tail), seed.rotate_left(32) ^ K)
+    hash_with_word(seed, bytes, word(bytes))
 }
 
-/// Spelling → id. Holds no strings: it is queried together with the list it was built from.
+#[inline]
+fn hash_with_word(seed: u64, bytes: &[u8], word: u64) -> u64 {
+    let mut h = fold(word ^ seed, (bytes.len() as u64).wrapping_mul(K) ^ K ^ seed.rotate_left(32));
+    if let Some((_, rest)) = bytes.split_first_chunk::<8>() {
+        let (chunks, _) = rest.as_chunks::<8>();
+        for c in chunks {
+            h = fold(h ^ u64::from_le_bytes(*c), K ^ seed);
+        }
+        // What is left overlaps the chunk before it.
+        if let Some(tail) = bytes.last_chunk::<8>() {
+            h = fold(h ^ u64::from_le_bytes(*tail), K ^ seed);
+        }
+    }
+    h
+}
+
+/// Spelling → id. Strings of up to eight bytes, nearly all that are looked up, are compared inside their slot; longer ones
+/// in the list that the table was built from.
 #[derive(Debug)]
 pub(crate) struct ByteMap {
     seed: u64,
     mask: usize,
-    /// High half: upper half of the hash; low half: id + 1, 0 when empty.
-    slots: Vec<u64>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    word: u64,
+    /// Upper 24 bits of the hash, and the length, at most 255.
+    tag: u32,
+    /// Id + 1, 0 when free.
+    id: u32,
+}
+
+#[inline]
+fn tag(hash: u64, len: usize) -> u32 {
+    (hash >> 40 << 8) as u32 | len.min(255) as u32
 }
 
 impl ByteMap {
     /// A table with room for `n` keys.
     pub(crate) fn with_capacity(n: usize) -> Self {
-        let size = (n.max(4) * 2).next_power_of_two();
-        Self { seed: seed(), mask: size - 1, slots: vec![0; size] }
+        let size = (n.max(4) + n / 3).next_power_of_two();
+        Self { seed: seed(), mask: size - 1, slots: vec![Slot::default(); size] }
     }
 
     /// Inserts `list[id]`, which must be called at most as often as the capacity says. Returns the id that already
     /// has this spelling, if any, and then changes nothing.
     pub(crate) fn insert(&mut self, list: &TokenList, id: u32) -> Option<u32> {
         let key = list.get(id as usize)?;
-        let h = hash_bytes(self.seed, key);
+        let word = word(key);
+        let h = hash_with_word(self.seed, key, word);
+        let tag = tag(h, key.len());
         let mut i = h as usize & self.mask;
         for _ in 0..=self.mask {
             let slot = self.slots.get_mut(i)?;
-            if *slot == 0 {
-                *slot = h & !0xFFFF_FFFF | u64::from(id + 1);
+            if slot.id == 0 {
+                *slot = Slot { word, tag, id: id + 1 };
                 return None;
             }
-            if (*slot ^ h) >> 32 == 0 && list.get(*slot as u32 as usize - 1) == Some(key) {
-                return Some(*slot as u32 - 1);
+            if slot.tag == tag && slot.word == word && is_key(slot, list, key) {
+                return Some(slot.id - 1);
             }
             i = (i + 1) & self.mask;
         }
@@ -77,23 +114,28 @@ impl ByteMap {
     /// Id of `key`.
     #[inline]
     pub(crate) fn get(&self, list: &TokenList, key: &[u8]) -> Option<u32> {
-        let h = hash_bytes(self.seed, key);
+        let word = word(key);
+        let h = hash_with_word(self.seed, key, word);
+        let tag = tag(h, key.len());
         let mut i = h as usize & self.mask;
         for _ in 0..=self.mask {
-            let slot = *self.slots.get(i)?;
-            if slot == 0 {
-                return None;
+            let slot = self.slots.get(i)?;
+            if slot.tag == tag && slot.word == word && is_key(slot, list, key) {
+                return Some(slot.id - 1);
             }
-            if (slot ^ h) >> 32 == 0 {
-                let id = slot as u32 - 1;
-                if list.get(id as usize) == Some(key) {
-                    return Some(id);
-                }
+            if slot.id == 0 {
+                return None;
             }
             i = (i + 1) & self.mask;
         }
         None
     }
+}
+
+/// Whether the key of a slot whose tag and word are those of `key` is `key`.
+#[inline]
+fn is_key(slot: &Slot, list: &TokenList, key: &[u8]) -> bool {
+    slot.id != 0 && (key.len() <= 8 || list.get(slot.id as usize - 1) == Some(key))
 }
 
 /// Pair of ids → (rank, merged id).

@@ -121,10 +121,12 @@ impl Digits {
     }
 }
 
-/// `\w`: letters, marks, decimal digits, connector punctuation.
+/// `\w` as Oniguruma has it: what is alphabetic, marks, decimal digits, connector punctuation, and Latin-1's superscript
+/// digits and fractions.
 fn is_word(cp: u32, class: u8) -> bool {
-    class & (super::super::classes::LETTER | MARK) != 0
-        || class & NUMBER != 0 && is_decimal(cp)
+    class & MARK != 0
+        || char::from_u32(cp).is_some_and(char::is_alphabetic)
+        || class & NUMBER != 0 && (is_decimal(cp) || cp < 0x100)
         || matches!(cp, 0x5F | 0x203F | 0x2040 | 0x2054 | 0xFE33 | 0xFE34 | 0xFE4D..=0xFE4F | 0xFF3F)
 }
 
