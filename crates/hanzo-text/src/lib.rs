@@ -4,6 +4,7 @@
 //! * [`detokenize`]: ids to text as they arrive, never half a character.
 //! * [`chat`]: messages as OpenAI's clients send them.
 //! * [`template`]: chat templates (Jinja) that turn a conversation into the text a model was trained on.
+//! * [`parse`]: what a reply says, reasoning, content and tool calls, told apart while it arrives.
 //!
 //! The crate knows nothing of models, devices or HTTP; a GGUF file is only one of the places a vocabulary can come
 //! from (feature `gguf`).
@@ -12,6 +13,7 @@
 pub mod chat;
 pub mod detokenize;
 mod error;
+pub mod parse;
 pub mod template;
 pub mod tokenizer;
 
