@@ -100,8 +100,8 @@ fn gate(ms: &[usize], ns: &[usize]) {
                 let most = ms.iter().copied().max().unwrap();
                 let x = rows(most, k, &mut rng);
                 let want = canonical::matmul(format, &raw, n, k, &x);
+                let w = PackedMatrix::pack(format, n, k, &raw[..], &pools[1], None).unwrap();
                 for pool in &pools {
-                    let w = PackedMatrix::pack(format, n, k, &raw[..], pool, None).unwrap();
                     for &m in ms {
                         let got = multiply(pool, &w, &x[..m * k]);
                         let bad = nbad(&got, &want[..m * n]);
@@ -180,6 +180,7 @@ fn moe_gate(tokens: &[usize]) {
         let format = ty.format();
         let raw = weights(format, experts * n * k, &mut rng);
         let expert_bytes = raw.len() / experts;
+        let w = PackedMatrix::pack_experts(format, experts, n, k, &raw[..], &pools[1], None).unwrap();
         for &t in tokens {
             let ids: Vec<u32> =
                 (0..t * top_k).map(|i| if i % 3 == 0 { 1 } else { rng.next() as u32 % 5 }).collect();
@@ -196,7 +197,6 @@ fn moe_gate(tokens: &[usize]) {
                 let a = if format.int.is_some() { Some(quantized(&x, k)) } else { None };
                 let rows = a.as_ref().map_or(Rows::Float { data: &x, stride: k }, Rows::Quantized);
                 for pool in &pools {
-                    let w = PackedMatrix::pack_experts(format, experts, n, k, &raw[..], pool, None).unwrap();
                     let mut out = vec![f32::NAN; t * top_k * n];
                     let store = Store(RowsMut::new(&mut out, n));
                     pool.run(|ctx| contract::moe_matmul(ctx, &w, rows, x_div, &routes, &store).unwrap())

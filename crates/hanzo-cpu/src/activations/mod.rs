@@ -240,7 +240,7 @@ mod tests {
                         0 => (h % 1000) as f32 - 500.0,
                         1 => (h % 255) as f32 * 0.5 - 63.5,
                         2 => f32::from_bits(h.wrapping_mul(0x85eb_ca6b)),
-                        _ if h % 7 == 0 => specials[row / 4 % specials.len()],
+                        _ if h.is_multiple_of(7) => specials[row / 4 % specials.len()],
                         _ => (h % 17) as f32 * 1e-3,
                     }
                 })

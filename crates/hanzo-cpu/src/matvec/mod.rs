@@ -3,6 +3,8 @@
 //! The unit of work is a strip of 32 outputs. Bound: the read bandwidth of the packed weights for up to about eight rows.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod scalar;
 
 use crate::contract::{Finish, Rows};
@@ -134,10 +136,18 @@ fn int_strip(
 ) {
     for half in 0..2 {
         let tile = w.tile(expert, 2 * strip + half);
-        let _ = isa;
-        // SAFETY: a tile has `tile_bytes` bytes.
-        let tile = unsafe { std::slice::from_raw_parts(tile, w.tile_bytes()) };
-        scalar::int_tile(layout, tile, w.n_in(), rows, half * LANES, y);
+        let at = half * LANES;
+        // SAFETY: a tile has `tile_bytes` bytes, the pool has checked the instruction set.
+        unsafe {
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => avx512::int_tile(layout, tile, w.n_in(), rows, at, y),
+                _ => {
+                    let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
+                    scalar::int_tile(layout, tile, w.n_in(), rows, at, y);
+                }
+            }
+        }
     }
 }
 
@@ -152,11 +162,17 @@ fn float_strip(
 ) {
     for half in 0..2 {
         let tile = w.tile(expert, 2 * strip + half);
-        let _ = isa;
-        // SAFETY: a tile has `tile_bytes` bytes; every row has `n_in` floats.
+        let at = half * LANES;
+        // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
         unsafe {
-            let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
-            scalar::float_tile(kind, tile, w.n_in(), rows, half * LANES, y);
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
+                _ => {
+                    let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
+                    scalar::float_tile(kind, tile, w.n_in(), rows, at, y);
+                }
+            }
         }
     }
 }

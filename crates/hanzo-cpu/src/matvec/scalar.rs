@@ -1,14 +1,21 @@
 //! The portable path of both cores: one tile of 16 outputs at a time, straight from the definition of the layout.
 #![allow(unsafe_code)]
 
-use super::{IntRows, StripOut};
+use super::IntRows;
 use crate::activations::GROUP_FLOATS;
-use crate::packed::FloatKind;
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::unpack::{self, Scales};
+use crate::packed::{FloatKind, STRIP};
 
 /// Outputs `at..at + 16` of every row, for a block format.
-pub(super) fn int_tile(layout: &Layout, tile: &[u8], k: usize, x: &IntRows<'_>, at: usize, y: &mut StripOut) {
+pub(super) fn int_tile(
+    layout: &Layout,
+    tile: &[u8],
+    k: usize,
+    x: &IntRows<'_>,
+    at: usize,
+    y: &mut [[f32; STRIP]],
+) {
     for y in y.iter_mut().take(x.rows.len()) {
         y[at..at + LANES].fill(0.0);
     }
@@ -62,7 +69,7 @@ pub(super) unsafe fn float_tile(
     k: usize,
     rows: &[*const u8],
     at: usize,
-    y: &mut StripOut,
+    y: &mut [[f32; STRIP]],
 ) {
     for (&row, y) in rows.iter().zip(y.iter_mut()) {
         // SAFETY: the caller's promise.

@@ -270,11 +270,6 @@ mod tests {
                 Codes::Grid(_) => 2.1,
             };
             let ratio = packed as f64 / file as f64;
-            println!(
-                "{:8} {:.3} bits a weight, packed / file = {ratio:.3}",
-                format.name,
-                ty.bits_per_weight()
-            );
             // TQ1_0 packs five trits in a byte and Q8_1 and Q8_K carry sums that the cores do not need.
             assert!(ratio <= allowed || ty.name() == "TQ1_0", "{ty}: {ratio}");
         }

@@ -5,6 +5,8 @@
 //! embedding lookups.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
 mod buffer;
 pub(crate) mod layout;
 mod pack;

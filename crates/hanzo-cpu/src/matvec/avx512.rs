@@ -1,0 +1,285 @@
+//! The few-rows core with AVX-512 VNNI: one tile of 16 outputs, up to 8 activation rows in registers.
+//!
+//! A unit of codes (32 elements of k, 16 outputs) is unpacked to eight vectors once, and each is multiplied with four broadcast activations
+//! of every row by one `vpdpbusd`. Offsets of signed codes enter as the integer accumulator's initial value. Bound: reading the weights; at
+//! one row there are about 64 cycles for the 8 dots, 20 unpacking and 4 float instructions of a unit of Q4_K.
+//!
+//! The hardware prefetcher alone leaves a third of the bandwidth unused, so every unit prefetches its successor at two distances: near, into the
+//! first level, and far, into the second.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{IntRows, StripOut};
+use crate::activations::GROUP_FLOATS;
+use crate::packed::FloatKind;
+use crate::packed::avx512::{scales, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
+use crate::packed::unpack::Scales;
+
+/// Bytes ahead of the read position that are prefetched into the first level.
+const NEAR: usize = 3 << 10;
+/// Bytes ahead that are prefetched into the second level.
+const FAR: usize = 12 << 10;
+
+/// Rows that a pass holds accumulators for.
+const PASS: usize = 8;
+
+/// Outputs `at..at + 16` of every row, for a block format.
+///
+/// # Safety
+/// Needs AVX-512 VNNI; `tile` must be a tile of this layout of `k` elements, and the rows records of `k` codes.
+pub(super) unsafe fn int_tile(
+    layout: &Layout,
+    tile: *const u8,
+    k: usize,
+    x: &IntRows<'_>,
+    at: usize,
+    y: &mut StripOut,
+) {
+    for (pass, rows) in x.rows.chunks(PASS).enumerate() {
+        let first = pass * PASS;
+        let t = Tile {
+            layout,
+            tile,
+            k,
+            rows,
+            groups: x.groups,
+            init: &x.init[first * x.init_stride..],
+            init_stride: x.init_stride,
+        };
+        // SAFETY: passed through.
+        unsafe { by_format(&t, &mut y[first..], at) }
+    }
+}
+
+struct Tile<'a> {
+    layout: &'a Layout,
+    tile: *const u8,
+    k: usize,
+    rows: &'a [*const u8],
+    groups: usize,
+    init: &'a [i32],
+    init_stride: usize,
+}
+
+/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins.
+#[rustfmt::skip]
+unsafe fn by_format(t: &Tile<'_>, y: &mut [[f32; 2 * LANES]], at: usize) {
+    let l = t.layout;
+    // SAFETY: passed through.
+    unsafe {
+        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric) {
+            (1, false, false, false) => by_rows::<1, false, false, false>(t, y, at),
+            (1, true, false, false) => by_rows::<1, true, false, false>(t, y, at),
+            (2, false, true, true) => by_rows::<2, false, true, true>(t, y, at),
+            (2, false, false, false) => by_rows::<2, false, false, false>(t, y, at),
+            (2, true, false, false) => by_rows::<2, true, false, false>(t, y, at),
+            (3, false, true, false) => by_rows::<3, false, true, false>(t, y, at),
+            (3, true, true, false) => by_rows::<3, true, true, false>(t, y, at),
+            (3, true, false, false) => by_rows::<3, true, false, false>(t, y, at),
+            (4, false, false, false) => by_rows::<4, false, false, false>(t, y, at),
+            (4, false, false, true) => by_rows::<4, false, false, true>(t, y, at),
+            (4, true, false, false) => by_rows::<4, true, false, false>(t, y, at),
+            (4, true, true, false) => by_rows::<4, true, true, false>(t, y, at),
+            (5, false, false, false) => by_rows::<5, false, false, false>(t, y, at),
+            (5, false, false, true) => by_rows::<5, false, false, true>(t, y, at),
+            (6, false, true, false) => by_rows::<6, false, true, false>(t, y, at),
+            (8, false, false, false) => by_rows::<8, false, false, false>(t, y, at),
+            _ => {
+                let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
+                let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
+                super::scalar::int_tile(l, std::slice::from_raw_parts(tile, bytes), t.k, &x, at, y)
+            }
+        }
+    }
+}
+
+unsafe fn by_rows<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool>(
+    t: &Tile<'_>,
+    y: &mut [[f32; 2 * LANES]],
+    at: usize,
+) {
+    // SAFETY: passed through.
+    unsafe {
+        match t.rows.len() {
+            1 => run::<BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
+            2 => run::<BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
+            3 => run::<BITS, TABLE, SUB16, ASYM, 3>(t, y, at),
+            4 => run::<BITS, TABLE, SUB16, ASYM, 4>(t, y, at),
+            5 => run::<BITS, TABLE, SUB16, ASYM, 5>(t, y, at),
+            6 => run::<BITS, TABLE, SUB16, ASYM, 6>(t, y, at),
+            7 => run::<BITS, TABLE, SUB16, ASYM, 7>(t, y, at),
+            8 => run::<BITS, TABLE, SUB16, ASYM, 8>(t, y, at),
+            _ => {}
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn run<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool, const M: usize>(
+    t: &Tile<'_>,
+    y: &mut [[f32; 2 * LANES]],
+    at: usize,
+) {
+    let Some(rows) = t.rows.first_chunk::<M>() else { return };
+    let mut acc = [_mm512_setzero_ps(); M];
+    let mut s = Scales::default();
+    let full = t.layout.group(GROUP_ELEMS);
+    let subs_per_unit = if SUB16 { 2 } else { 1 };
+    // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
+    unsafe {
+        let table = t
+            .layout
+            .table
+            .map_or(_mm512_setzero_si512(), |t| _mm512_broadcast_i32x4(_mm_loadu_si128(t.as_ptr().cast())));
+        let init: [*const i32; M] = std::array::from_fn(|m| t.init.as_ptr().add(m * t.init_stride));
+        let mut group = t.tile;
+        for k0 in (0..t.k).step_by(GROUP_ELEMS) {
+            let elems = GROUP_ELEMS.min(t.k - k0);
+            let part = if elems == GROUP_ELEMS { full } else { t.layout.group(elems) };
+            prefetch(group, part.codes.div_ceil(64));
+            scales(t.layout, &part, group, elems, &mut s);
+            for u in 0..elems / UNIT {
+                let planes = group.add(part.codes + u * 64 * BITS as usize);
+                prefetch(planes, BITS as usize);
+                let w = unit::<BITS, TABLE>(planes, table);
+                let k = k0 + u * UNIT;
+                for m in 0..M {
+                    let a = rows[m].add(k).cast::<i32>();
+                    let floats = rows[m].add(t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS);
+                    let d = _mm512_set1_ps(*floats);
+                    for half in 0..subs_per_unit {
+                        let sub = (k / UNIT) * subs_per_unit + half;
+                        let in_group = u * subs_per_unit + half;
+                        let mut idot = _mm512_set1_epi32(*init[m].add(sub));
+                        let per = QUADS / subs_per_unit;
+                        for q in half * per..(half + 1) * per {
+                            idot =
+                                _mm512_dpbusd_epi32(idot, w[q], _mm512_set1_epi32(a.add(q).read_unaligned()));
+                        }
+                        let scale = _mm512_mul_ps(_mm512_load_ps(s.scale[in_group].as_ptr()), d);
+                        acc[m] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(idot), acc[m]);
+                        if ASYM {
+                            let sum = _mm512_set1_ps(*floats.add(if SUB16 { 2 + half } else { 1 }));
+                            acc[m] = _mm512_fnmadd_ps(_mm512_load_ps(s.min[in_group].as_ptr()), sum, acc[m]);
+                        }
+                    }
+                }
+            }
+            group = group.add(part.bytes);
+        }
+        for (acc, y) in acc.into_iter().zip(y) {
+            _mm512_storeu_ps(y[at..].as_mut_ptr(), acc);
+        }
+    }
+}
+
+/// Prefetches `lines` lines at both distances.
+///
+/// # Safety
+/// None: a prefetch never faults.
+#[inline(always)]
+unsafe fn prefetch(from: *const u8, lines: usize) {
+    for i in 0..lines {
+        // SAFETY: a prefetch never faults.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(NEAR + 64 * i).cast());
+            _mm_prefetch::<_MM_HINT_T2>(from.wrapping_add(FAR + 64 * i).cast());
+        }
+    }
+}
+
+/// Outputs `at..at + 16` of every row, for a float format.
+///
+/// # Safety
+/// Needs AVX-512; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
+pub(super) unsafe fn float_tile(
+    kind: FloatKind,
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut StripOut,
+) {
+    for (pass, rows) in rows.chunks(PASS).enumerate() {
+        let y = &mut y[pass * PASS..];
+        // SAFETY: passed through.
+        unsafe {
+            match kind {
+                FloatKind::F32 => float_rows::<4, false>(tile, k, rows, at, y),
+                FloatKind::F16 => float_rows::<2, false>(tile, k, rows, at, y),
+                FloatKind::Bf16 => float_rows::<2, true>(tile, k, rows, at, y),
+            }
+        }
+    }
+}
+
+unsafe fn float_rows<const BYTES: usize, const BF16: bool>(
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut [[f32; 2 * LANES]],
+) {
+    // SAFETY: passed through.
+    unsafe {
+        match rows.len() {
+            1 => float_run::<BYTES, BF16, 1>(tile, k, rows, at, y),
+            2 => float_run::<BYTES, BF16, 2>(tile, k, rows, at, y),
+            3 => float_run::<BYTES, BF16, 3>(tile, k, rows, at, y),
+            4 => float_run::<BYTES, BF16, 4>(tile, k, rows, at, y),
+            5 => float_run::<BYTES, BF16, 5>(tile, k, rows, at, y),
+            6 => float_run::<BYTES, BF16, 6>(tile, k, rows, at, y),
+            7 => float_run::<BYTES, BF16, 7>(tile, k, rows, at, y),
+            8 => float_run::<BYTES, BF16, 8>(tile, k, rows, at, y),
+            _ => {}
+        }
+    }
+}
+
+/// Sixteen weights of one k, as f32.
+///
+/// # Safety
+/// Needs AVX-512; they must be readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+pub(crate) unsafe fn floats<const BYTES: usize, const BF16: bool>(at: *const u8) -> __m512 {
+    // SAFETY: reads 16 · BYTES bytes.
+    unsafe {
+        if BYTES == 4 {
+            _mm512_loadu_ps(at.cast())
+        } else if BF16 {
+            let half = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(half))
+        } else {
+            _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()))
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut [[f32; 2 * LANES]],
+) {
+    let Some(rows) = rows.first_chunk::<M>() else { return };
+    let mut acc = [_mm512_setzero_ps(); M];
+    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+    unsafe {
+        for k in 0..k {
+            let w = tile.add(k * LANES * BYTES);
+            prefetch(w, 1);
+            let w = floats::<BYTES, BF16>(w);
+            for m in 0..M {
+                acc[m] = _mm512_fmadd_ps(w, _mm512_set1_ps(*rows[m].cast::<f32>().add(k)), acc[m]);
+            }
+        }
+        for (acc, y) in acc.into_iter().zip(y) {
+            _mm512_storeu_ps(y[at..].as_mut_ptr(), acc);
+        }
+    }
+}
