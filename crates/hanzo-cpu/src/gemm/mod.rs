@@ -1,15 +1,119 @@
 //! The core for many rows: a panel of weights is unpacked once for a block of rows, then multiplied in register tiles.
+//!
+//! ```text
+//! for each block of up to 512 rows                        their records stay in the second-level cache
+//!   for each claimed chunk of strips (32 outputs each)    shared by the threads
+//!     for each block of k                                 2048 elements
+//!       unpack the chunk's panels                         80 KB a strip
+//!       for each tile of rows (7)                         its codes stay in the first-level cache
+//!         for each strip of the chunk: one register tile over the block of k
+//! ```
+//!
+//! After the last block of k a tile's outputs go to the epilogue at once. Bound: the dot units (see the tile's own comment).
 #![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use std::cell::RefCell;
 
 use crate::contract::{Finish, Rows};
 use crate::isa::Isa;
-use crate::packed::PackedMatrix;
+use crate::matvec::push_init;
+use crate::packed::layout::{Layout, QUAD_BYTES, QUADS, UNIT};
+use crate::packed::{Kind, PackedMatrix, STRIP};
 use crate::pool::Ctx;
 
-/// Whether `m` rows are worth a panel.
+/// Rows of a register tile.
+pub(crate) const TILE: usize = 7;
+/// Rows of a block.
+const BLOCK_ROWS: usize = 512;
+/// Elements of k in a block, for block formats.
+const BLOCK_K: usize = 2048;
+/// The same for float formats, whose panels are wider.
+const BLOCK_K_FLOAT: usize = 512;
+/// Strips of a chunk, over all matrices of a walk.
+const CHUNK: usize = 4;
+
+/// From this many rows on a panel pays.
 pub(crate) fn pays(isa: Isa, m: usize) -> bool {
-    let _ = (isa, m);
-    false
+    isa == Isa::Avx512 && m >= 16
+}
+
+/// Offsets in a panel's unit, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelShape {
+    pub(crate) scales: usize,
+    pub(crate) unit: usize,
+}
+
+impl PanelShape {
+    pub(crate) fn of(layout: &Layout) -> Self {
+        let scales = 2 * QUADS * QUAD_BYTES;
+        let vectors = UNIT / layout.sub * if layout.asymmetric { 2 } else { 1 };
+        PanelShape { scales, unit: scales + vectors * 2 * QUAD_BYTES }
+    }
+}
+
+/// Rows at a constant distance: a whole batch, or an expert's rows gathered.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    /// First row: an activation record, or floats.
+    pub(crate) base: *const u8,
+    /// Bytes from row to row.
+    pub(crate) stride: usize,
+    /// Offset of the group floats and of the sums in a record.
+    pub(crate) groups: usize,
+    pub(crate) sums: usize,
+    /// Number of rows.
+    pub(crate) m: usize,
+    /// Result row of each, where it is not `first + i`.
+    pub(crate) outputs: Option<&'a [u32]>,
+    pub(crate) first: usize,
+}
+
+impl Block<'_> {
+    fn output(&self, i: usize) -> usize {
+        self.outputs.map_or(self.first + i, |o| o[i] as usize)
+    }
+}
+
+/// A growing, cache-line aligned piece of memory.
+#[derive(Default)]
+pub(crate) struct Scratch(Vec<[u128; 4]>);
+
+impl Scratch {
+    /// At least `bytes` bytes, contents unspecified, 64-byte aligned.
+    pub(crate) fn get(&mut self, bytes: usize) -> *mut u8 {
+        let lines = bytes.div_ceil(64) + 1;
+        if self.0.len() < lines {
+            self.0.resize(lines, [0; 4]);
+        }
+        let start = self.0.as_mut_ptr().cast::<u8>();
+        start.wrapping_add(start.align_offset(64))
+    }
+}
+
+/// What a thread keeps from contraction to contraction.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    panels: Scratch,
+    sums: Scratch,
+    pub(crate) gathered: Scratch,
+    inits: [Vec<i32>; 2],
+}
+
+thread_local! {
+    static WORKSPACE: RefCell<Workspace> = RefCell::default();
+}
+
+/// Runs `work` with this thread's workspace.
+pub(crate) fn with_workspace<R>(work: impl FnOnce(&mut Workspace) -> R) -> R {
+    WORKSPACE.with(|w| match w.try_borrow_mut() {
+        Ok(mut w) => work(&mut w),
+        // An epilogue that contracts again: rare, and right with a workspace of its own.
+        Err(_) => work(&mut Workspace::default()),
+    })
 }
 
 /// Contracts rows `0..m` of `x` with all strips of `w`.
@@ -20,5 +124,166 @@ pub(crate) fn run<const P: usize>(
     m: usize,
     out: &dyn Finish<P>,
 ) {
-    let _ = (ctx, w, x, m, out);
+    let Some(first) = w.first() else { return };
+    let strips = first.strips();
+    let chunk = (strips / (8 * ctx.threads())).clamp(1, CHUNK.div_ceil(P));
+    with_workspace(|space| {
+        for row in (0..m).step_by(BLOCK_ROWS) {
+            let block = block_of(x, row, BLOCK_ROWS.min(m - row));
+            let core = Core::new(w, block, space);
+            ctx.claim(strips.div_ceil(chunk), |i| {
+                core.strips(space, 0, i * chunk..strips.min((i + 1) * chunk), out);
+            });
+        }
+    });
+}
+
+fn block_of(x: Rows<'_>, first: usize, m: usize) -> Block<'static> {
+    match x {
+        Rows::Quantized(a) => {
+            let l = a.layout();
+            let base = a.row_ptr(first);
+            Block { base, stride: l.stride, groups: l.groups, sums: l.sums, m, outputs: None, first }
+        }
+        Rows::Float { data, stride } => {
+            let base = data[first * stride..].as_ptr().cast();
+            Block { base, stride: 4 * stride, groups: 0, sums: 0, m, outputs: None, first }
+        }
+    }
+}
+
+/// The contraction of a block of rows with any strips of `P` matrices.
+pub(crate) struct Core<'a, const P: usize> {
+    w: [&'a PackedMatrix; P],
+    block: Block<'a>,
+}
+
+impl<'a, const P: usize> Core<'a, P> {
+    /// Prepares the initial values of the block's dots in the workspace.
+    pub(crate) fn new(w: [&'a PackedMatrix; P], block: Block<'a>, space: &mut Workspace) -> Self {
+        for (w, init) in w.iter().zip(&mut space.inits) {
+            init.clear();
+            let Kind::Int(layout) = w.kind() else { continue };
+            if layout.asymmetric && layout.offset == 0 {
+                continue;
+            }
+            init.reserve_exact(block.m * w.n_in() / layout.sub);
+            for i in 0..block.m {
+                // SAFETY: a record has k/16 sums.
+                let sums = unsafe {
+                    let at = block.base.add(i * block.stride + block.sums).cast::<i16>();
+                    std::slice::from_raw_parts(at, w.n_in() / 16)
+                };
+                push_init(layout, sums, init);
+            }
+        }
+        Core { w, block }
+    }
+
+    /// Computes strips of expert `expert`, all rows of the block.
+    pub(crate) fn strips(
+        &self,
+        space: &mut Workspace,
+        expert: usize,
+        strips: std::ops::Range<usize>,
+        out: &dyn Finish<P>,
+    ) {
+        let Some(first) = self.w.first() else { return };
+        let (k, n_out, m, count) = (first.n_in(), first.n_out(), self.block.m, strips.len());
+        let step = if first.takes_quantized() { BLOCK_K } else { BLOCK_K_FLOAT };
+        let panel_bytes = self.w.iter().map(|w| panel_bytes(w, step.min(k))).max().unwrap_or(0);
+        let panels = space.panels.get(P * count * panel_bytes);
+        let panel = |p: usize, s: usize| panels.wrapping_add((p * count + s) * panel_bytes);
+        let whole = k <= step;
+        let sums = space.sums.get(4 * STRIP * if whole { P * TILE } else { P * count * m }).cast::<f32>();
+        if !whole {
+            // SAFETY: just reserved.
+            unsafe { std::ptr::write_bytes(sums, 0, STRIP * P * count * m) };
+        }
+        let tiles = m.div_ceil(TILE);
+        for k0 in (0..k).step_by(step) {
+            let ks = step.min(k - k0);
+            for (p, w) in self.w.iter().enumerate() {
+                for (s, strip) in strips.clone().enumerate() {
+                    unpack(w, expert, strip, (k0, ks), panel(p, s));
+                }
+            }
+            for t in 0..tiles {
+                // Tiles of equal width, give or take one: a tile of one row costs nearly as much as one of seven.
+                let (row, end) = (m * t / tiles, m * (t + 1) / tiles);
+                for (s, strip) in strips.clone().enumerate() {
+                    let y: [*mut f32; P] = std::array::from_fn(|p| {
+                        let index = if whole { p * TILE } else { (p * count + s) * m + row };
+                        sums.wrapping_add(STRIP * index)
+                    });
+                    for (p, w) in self.w.iter().enumerate() {
+                        // SAFETY: `y[p]` has room for the tile's rows; panel and block are those of this block of k.
+                        unsafe {
+                            if whole {
+                                std::ptr::write_bytes(y[p], 0, STRIP * (end - row));
+                            }
+                            let init = space.inits.get(p).map_or(&[][..], Vec::as_slice);
+                            tile(w, panel(p, s), &self.block, init, (row, end - row), (k0, ks), y[p]);
+                        }
+                    }
+                    if k0 + ks == k {
+                        let n = STRIP.min(n_out - strip * STRIP);
+                        for i in 0..end - row {
+                            // SAFETY: rows of the tile, of 32 sums each; strips are claimed once, output rows distinct.
+                            unsafe {
+                                let y = y.map(|y| std::slice::from_raw_parts_mut(y.add(STRIP * i), n));
+                                out.finish(self.block.output(row + i), strip * STRIP, y);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn panel_bytes(w: &PackedMatrix, ks: usize) -> usize {
+    match w.kind() {
+        Kind::Int(layout) => ks.div_ceil(UNIT) * PanelShape::of(layout).unit,
+        Kind::Float(_) => ks * STRIP * 4,
+    }
+}
+
+/// Unpacks a block of k of one strip.
+fn unpack(w: &PackedMatrix, expert: usize, strip: usize, (k0, ks): (usize, usize), panel: *mut u8) {
+    let tiles = [w.tile(expert, 2 * strip), w.tile(expert, 2 * strip + 1)];
+    // SAFETY: tiles of this matrix; the panel has `panel_bytes`; `pays` has checked the instruction set.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        match w.kind() {
+            Kind::Int(layout) => avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel),
+            Kind::Float(kind) => avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
+        }
+    }
+}
+
+/// Adds a block of k to one register tile.
+///
+/// # Safety
+/// The panel must hold this block of k, `y` the sums of `columns.1` rows.
+unsafe fn tile(
+    w: &PackedMatrix,
+    panel: *const u8,
+    block: &Block<'_>,
+    init: &[i32],
+    columns: (usize, usize),
+    (k0, ks): (usize, usize),
+    y: *mut f32,
+) {
+    // SAFETY: passed through; `pays` has checked the instruction set.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        match w.kind() {
+            Kind::Int(layout) => {
+                let stride = w.n_in() / layout.sub;
+                avx512::tile(layout, panel, block, init, stride, columns, (k0, ks / UNIT), y);
+            }
+            Kind::Float(_) => avx512::float_tile(panel.cast(), block, columns, (k0, ks), y),
+        }
+    }
 }

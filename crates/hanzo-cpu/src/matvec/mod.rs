@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod avx512;
 mod scalar;
 
 use crate::contract::{Finish, Rows};
