@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use hanzo_quant::{EncodeError, QuantType, decode_row, encodable, encode_rows};
+use proptest::prelude::*;
 
 const N: usize = 512;
 
@@ -353,3 +354,44 @@ fn what_nobody_encodes_says_so() {
 }
 
 const EXPECTED_REFERENCES: usize = 25;
+
+/// Values of all magnitudes side by side, and weights likewise: what no real model has, but a file can hold.
+fn wild() -> impl Strategy<Value = (Vec<f32>, Option<Vec<f32>>)> {
+    let magnitude =
+        |low: i32, high: i32| (low..high, -1f32..1.0).prop_map(|(e, m)| m * f64::from(e).exp2() as f32);
+    let value = prop_oneof![4 => magnitude(-8, 1), 1 => magnitude(-149, 12), 1 => Just(0.0)];
+    let weight = prop_oneof![
+        4 => 0f32..1.0,
+        1 => magnitude(-149, 127).prop_map(f32::abs),
+        1 => Just(0.0),
+        1 => Just(f32::MAX),
+    ];
+    let weights = proptest::option::of(proptest::collection::vec(weight, 256));
+    (proptest::collection::vec(value, 256), weights)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn wild_rows_are_never_worse_than_zeros((x, w) in wild()) {
+        for ty in types() {
+            let scale = if ty == QuantType::NVFP4 { 0.125 } else { 1.0 };
+            let x: Vec<f32> = x.iter().map(|v| v * scale).collect();
+            let mut bytes = vec![0; ty.row_bytes(256).unwrap()];
+            encode_rows(ty, &x, 256, w.as_deref(), &mut bytes).unwrap();
+            let y = decode(ty, &bytes, 256);
+            prop_assert!(y.iter().all(|v| v.is_finite()), "{}", ty);
+            // Per block: what a block minimizes does not depend on its neighbours.
+            for (i, (x, y)) in x.chunks(ty.block_elems()).zip(y.chunks(ty.block_elems())).enumerate() {
+                let weight = |t: usize| w.as_ref().map_or(1.0, |w| f64::from(w[i * ty.block_elems() + t]));
+                let mean = (0..x.len()).map(weight).sum::<f64>() / x.len() as f64;
+                // No weight is less than a millionth of the mean, and none at all are equal weights.
+                let weight = |t: usize| if mean > 0.0 { (weight(t) / mean).max(1e-6) } else { 1.0 };
+                let error: f64 = (0..x.len()).map(|t| weight(t) * (f64::from(x[t]) - f64::from(y[t])).powi(2)).sum();
+                let zeros: f64 = (0..x.len()).map(|t| weight(t) * f64::from(x[t]).powi(2)).sum();
+                prop_assert!(error <= zeros * 1.001, "{}: block {} has error {} against {}", ty, i, error, zeros);
+            }
+        }
+    }
+}

@@ -131,10 +131,11 @@ fn descend<const HI: i32>(
     }
 }
 
-/// Rounds `(s, o)` to f16, trying the neighbours where rounding is coarse.
+/// Rounds `(s, o)` to f16, trying the neighbours where rounding is coarse, and zeros, which are exact.
 pub(super) fn snap_affine<const HI: i32, const N: usize>(block: &Block<N>, at: Affine) -> (Snapped, Snapped) {
     let (s, o) = (block.snap(at.s), block.snap(at.o));
-    let mut best = (s, o, f32::INFINITY);
+    let zero = block.snap(0.0);
+    let mut best = (zero, zero, moments::<HI>(block.whole(), 0.0, 0.0).err);
     for ds in [0u16, 1, u16::MAX] {
         for dn in [0u16, 1, u16::MAX] {
             let s = block.at_bits(crate::f16::from_bits(s.bits.to_bits().wrapping_add(ds)));
@@ -169,7 +170,7 @@ impl<const J: usize> Pairs<J> {
 
 /// Chooses `d`, `dmin` and integers up to `top` to minimize the error of all sub-blocks, given their ideal `(s, o)`.
 ///
-/// From the super-scales that give the largest sub-block the integer `top`, the integers are improved one step at a time around their ideal, then `d` and `dmin`
+/// From the super-scales that give the largest, or the weightiest, sub-block the integer `top`, the integers are improved one step at a time around their ideal, then `d` and `dmin`
 /// by least squares over the block, in turn until nothing gets better.
 pub(super) fn fit_pairs<const HI: i32, const J: usize>(
     parts: &[Part<'_>; J],
@@ -212,9 +213,24 @@ pub(super) fn fit_pairs<const HI: i32, const J: usize>(
         }
         (pairs, total, eq)
     };
+    let unit = |s: f32| snap(s / f32::from(top));
     let peak = |f: fn(&Affine) -> f32| ideal.iter().map(f).fold(0f32, f32::max);
-    let (d0, m0) = (peak(|a| a.s) / f32::from(top), peak(|a| -a.o) / f32::from(top));
-    let mut best = place(snap(d0), snap(m0));
+    let mut best = place(unit(peak(|a| a.s)), unit(peak(|a| -a.o)));
+    // Where weights differ, the largest sub-block may be the least of all cares.
+    let energy = |part: &Part<'_>| part.x.iter().zip(part.wx).map(|(x, wx)| x * wx).sum::<f32>();
+    let (heaviest, _) = ideal.iter().zip(parts).fold((Affine::default(), 0.0), |most, (&at, part)| {
+        let energy = energy(part);
+        if energy > most.1 { (at, energy) } else { most }
+    });
+    for start in [heaviest, Affine::default()] {
+        let (d, dmin) = (unit(start.s), unit((-start.o).max(0.0)));
+        if (d, dmin) != (best.0.d, best.0.dmin) {
+            let next = place(d, dmin);
+            if next.1 < best.1 {
+                best = next;
+            }
+        }
+    }
     for _ in 0..4 {
         let [ss, sm, mm, xs, xm] = best.2;
         // x ≈ d·(sc·q) − dmin·m.

@@ -281,6 +281,19 @@ pub(super) fn fit_ladder<C: Curve, const J: usize>(
     let end = if (rungs.first as f32).abs() > rungs.last() { rungs.first as f32 } else { rungs.last() };
     let guess = widest / (end * unit);
     let mut best = place(snap(guess));
+    // Where weights differ, the widest sub-block may be the least of all cares.
+    let (weightiest, _) = curves.iter().zip(ideal).fold((0.0, 0.0), |most, (curve, &s)| {
+        let gain = curve.at(0.0).err - curve.at(s).err;
+        if gain > most.1 { (s, gain) } else { most }
+    });
+    for start in [snap(weightiest / (end * unit)), zero] {
+        if start != best.0.d {
+            let next = place(start);
+            if next.1 < best.1 {
+                best = next;
+            }
+        }
+    }
     for &start in starts {
         let next = place(snap(guess * start));
         if next.1 < best.1 {
