@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use hanzo_text::chat::ChatMessage;
 use hanzo_text::template::{ChatTemplate, RenderRequest, TemplateErrorKind as Kind};
+use proptest::prelude::*;
 use serde_json::json;
 
 /// Counts the bytes that are allocated, and the most there ever were.
@@ -118,6 +119,7 @@ fn hostile() -> Vec<(&'static str, String, Kind)> {
         ("wide format", "{{ '{:>999999999}'.format(1) }}".into(), Kind::Value),
         ("wide format by argument", "{{ '{:>{w}}'.format(1, w=999999999) }}".into(), Kind::Value),
         ("wide center", "{{ 'a'.center(10**12) }}".into(), Kind::Limit),
+        ("wider than an address", "{{ 'a'.center(10**30) }}".into(), Kind::Limit),
         ("wide zfill", "{{ 'a'.zfill(10**12) }}".into(), Kind::Limit),
         ("batch filled up", "{{ [1]|batch(10**9, 1)|list }}".into(), Kind::Limit),
         ("slices of nothing", "{{ []|slice(10**9)|list }}".into(), Kind::Limit),
@@ -289,6 +291,158 @@ fn large_requests_have_room() {
         ChatTemplate::compile("{% for t in tools %}{{ t|tojson(indent=2) }}{% endfor %}", "", "").unwrap();
     let request = RenderRequest { tools: Some(&tools), ..RenderRequest::default() };
     assert!(template.render(&request).unwrap().len() > 500_000);
+}
+
+/// Pieces of templates, in and out of place.
+const PIECES: &[&str] = &[
+    "{{ ",
+    " }}",
+    "{% ",
+    " %}",
+    "{%- ",
+    " -%}",
+    "{#",
+    "#}",
+    "if ",
+    "else",
+    "elif ",
+    "endif",
+    "for x in ",
+    "endfor",
+    "set x = ",
+    "set ",
+    "endset",
+    "macro m(a, b=1)",
+    "endmacro",
+    "call m()",
+    "endcall",
+    "filter upper",
+    "endfilter",
+    "with a=1",
+    "endwith",
+    "raw",
+    "endraw",
+    "break",
+    "continue",
+    "generation",
+    "endgeneration",
+    "messages",
+    "x",
+    "loop",
+    "loop.index",
+    "loop.cycle(1)",
+    "m(1)",
+    "caller()",
+    "ns.x",
+    "namespace(a=1)",
+    "[1, 'a', none]",
+    "{'k': 1}",
+    "(1, 2)",
+    "'str'",
+    "\"\\u00e9\"",
+    "1",
+    "-1",
+    "2.5",
+    "1e400",
+    "true",
+    "none",
+    "99999999999999999999999999999",
+    " + ",
+    " - ",
+    " * ",
+    " / ",
+    " // ",
+    " % ",
+    " ** ",
+    " ~ ",
+    " == ",
+    " < ",
+    " in ",
+    " not ",
+    " and ",
+    " or ",
+    " is ",
+    " if ",
+    " else ",
+    "|",
+    "length",
+    "join(',')",
+    "map('upper')",
+    "select",
+    "sort",
+    "tojson",
+    "tojson(indent=2)",
+    "default(1)",
+    "int",
+    "round(-38)",
+    "round",
+    "batch(2)",
+    "slice(2)",
+    "indent(3)",
+    "center(5)",
+    "format(1)",
+    "truncate(3)",
+    "groupby('role')",
+    "dictsort",
+    "first",
+    "last",
+    "reverse",
+    "list",
+    "unique",
+    ".split()",
+    ".strip('x')",
+    ".format(1, a=2)",
+    ".zfill(9)",
+    ".items()",
+    ".get('k')",
+    ".x",
+    "[0]",
+    "[-1]",
+    "[1:]",
+    "[::-1]",
+    "[10**38:]",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    ".",
+    "=",
+    "range(5)",
+    "range(-170141183460469231731687303715884105727, 1, 9)",
+    "defined",
+    "odd",
+    "divisibleby(0)",
+    "eq(1)",
+    "strftime_now('%c')",
+    "text",
+    "\n",
+    "  ",
+    "é",
+    "日",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a template is, it renders or fails; it never panics.
+    #[test]
+    fn no_template_panics(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24),
+        expression in proptest::collection::vec(proptest::sample::select(PIECES), 1..8),
+    ) {
+        let _alone = alone();
+        let messages = [ChatMessage::user("hello")];
+        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        for source in [pieces.concat(), format!("{{{{ {} }}}}", expression.concat())] {
+            if let Ok(template) = ChatTemplate::compile(&source, "", "") {
+                let _ = template.render(&request);
+            }
+        }
+    }
 }
 
 #[test]

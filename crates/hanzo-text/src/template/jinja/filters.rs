@@ -198,7 +198,7 @@ fn round_int(i: i128, precision: i32) -> i128 {
     let Some(unit) = u32::try_from(-precision).ok().map(|n| 10i128.checked_pow(n)) else { return i };
     let Some(unit) = unit.filter(|unit| *unit > 1) else { return if unit.is_some() { i } else { 0 } };
     let (down, rest) = (i.div_euclid(unit), i.rem_euclid(unit));
-    let up = match (rest * 2).cmp(&unit) {
+    let up = match rest.cmp(&(unit - rest)) {
         std::cmp::Ordering::Less => 0,
         std::cmp::Ordering::Greater => 1,
         std::cmp::Ordering::Equal => down.rem_euclid(2),
@@ -223,7 +223,7 @@ fn parse_int(s: &str, base: u32) -> Option<i128> {
     };
     let digits = digits.strip_prefix(prefix).unwrap_or(digits);
     let value = (2..=36).contains(&base).then(|| i128::from_str_radix(digits, base).ok())??;
-    Some(if negative { -value } else { value })
+    if negative { value.checked_neg() } else { Some(value) }
 }
 
 fn textual(name: &str, value: &Value, call: &Call, budget: &Budget) -> TemplateResult<Value> {

@@ -342,7 +342,7 @@ fn justify(s: &str, name: &str, call: &Call, budget: &Budget) -> TemplateResult<
         return Err(type_error("The fill character must be exactly one character long"));
     }
     budget.read(s.len())?;
-    let width = usize::try_from(width).unwrap_or(0);
+    let width = usize::try_from(width.max(0)).unwrap_or(usize::MAX);
     let len = s.chars().count();
     let missing = width.saturating_sub(len);
     let left = match name {
@@ -422,7 +422,8 @@ fn str_method(s: &str, name: &str, call: &Call, budget: &Budget) -> TemplateResu
                 _ => ("", s),
             };
             let [width] = call.bind(name, ["width"])?;
-            let width = int_or(Some(required(width, name, "width")?), 0, "width")? - sign.len() as i128;
+            let width = int_or(Some(required(width, name, "width")?), 0, "width")?;
+            let width = width.saturating_sub(sign.len() as i128);
             let padded = Call { positional: vec![Value::Int(width), Value::str("0")], named: Vec::new() };
             let rest = justify(rest, name, &padded, budget)?;
             return ops::concat(&[Value::str(sign), rest], budget);
