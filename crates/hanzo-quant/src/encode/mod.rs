@@ -26,7 +26,8 @@ use crate::{QuantType, bf16, f16};
 use bytes::Writer;
 pub use error::EncodeError;
 
-/// Encodes one block: as many values (and weights) as the format's block has, into as many bytes.
+/// Encodes one block: as many values (and weights) as the format's block has, into as many bytes. For F32, F16 and BF16,
+/// any number of values.
 type EncodeBlock = fn(&[f32], Option<&[f32]>, &mut Writer<'_>);
 
 /// How a format is encoded, and the largest magnitude that it holds whatever the signs of its neighbours.
@@ -111,17 +112,13 @@ pub fn encode_rows(
         return Err(EncodeError::OutputLength { ty, expected, found: out.len() });
     }
     check(ty, values, n_per_row, importance, encoder.limit)?;
-    for (x, block) in
-        values.chunks_exact(elems).zip(out.chunks_exact_mut(bytes)).enumerate().map(|(i, (x, block))| {
-            let weights = importance.map(|w| {
-                let at = i * elems % n_per_row;
-                &w[at..at + elems]
-            });
-            ((x, weights), block)
-        })
-    {
+    // Plain numbers have no blocks: a row is as good.
+    let (elems, bytes) =
+        if ty.is_float() { (n_per_row.max(1), n_per_row.max(1) * bytes) } else { (elems, bytes) };
+    for (i, (x, block)) in values.chunks_exact(elems).zip(out.chunks_exact_mut(bytes)).enumerate() {
+        let column = i * elems % n_per_row;
         let mut writer = Writer::new(block);
-        (encoder.block)(x.0, x.1, &mut writer);
+        (encoder.block)(x, importance.map(|w| &w[column..column + elems]), &mut writer);
         debug_assert_eq!(writer.left(), 0, "{ty}");
     }
     Ok(())
