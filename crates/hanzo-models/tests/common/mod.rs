@@ -65,6 +65,11 @@ impl Sequence {
         }
     }
 
+    /// Begins anew with an empty context.
+    pub fn restart(&mut self) {
+        self.context_len = 0;
+    }
+
     pub fn step(&mut self, ids: &[u32]) -> Vec<f32> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = self.tables.iter().map(Vec::as_slice).collect();
