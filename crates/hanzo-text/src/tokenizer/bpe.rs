@@ -178,34 +178,38 @@ impl Bpe {
             pos += len;
         }
         symbols.merge(&self.merges, piece);
-        let mut offset = 0;
+        let from = out.len();
         for (id, covered) in symbols.iter(piece) {
             if id == NO_ID {
-                push_bytes(&self.bytes, self.unk, covered, offset, out)?;
+                push_bytes((&self.bytes, self.unk), covered, self.by_character, from, out)?;
             } else {
                 out.push(id);
             }
-            offset += covered.len();
         }
         Ok(())
     }
 }
 
-/// What stands for text that is no token: its bytes, if all have tokens, else the unknown token.
+/// What stands for text that is no token: its bytes, if all have tokens, else the unknown token. An unknown token directly
+/// after another that this piece (`out[from..]`) ends with is left out if `fuse`.
 pub(crate) fn push_bytes(
-    bytes: &[u32; 256],
-    unk: Option<u32>,
+    fallback: (&[u32; 256], Option<u32>),
     text: &[u8],
-    offset: usize,
+    fuse: bool,
+    from: usize,
     out: &mut Vec<u32>,
 ) -> Result<(), TokenizerError> {
+    let (bytes, unk) = fallback;
     let id = |b: u8| bytes.get(usize::from(b)).copied().unwrap_or(NO_ID);
-    match (text.iter().position(|&b| id(b) == NO_ID), unk) {
+    match (text.iter().find(|&&b| id(b) == NO_ID), unk) {
         (None, _) => out.extend(text.iter().map(|&b| id(b))),
+        (Some(_), Some(unk)) if fuse && out.len() > from && out.last() == Some(&unk) => {}
         (Some(_), Some(unk)) => out.push(unk),
-        (Some(i), None) => {
-            let byte = text.get(i).copied().unwrap_or(0);
-            return Err(TokenizerError::Unencodable { byte, offset: offset + i });
+        (Some(&byte), None) => {
+            return Err(TokenizerError::Unencodable {
+                byte,
+                text: String::from_utf8_lossy(text).into_owned(),
+            });
         }
     }
     Ok(())

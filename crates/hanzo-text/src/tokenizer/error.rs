@@ -91,14 +91,12 @@ pub enum TokenizerError {
     #[error("tokenizer metadata: {0}")]
     Metadata(String),
     /// The text holds a byte for which the vocabulary has neither a token nor an unknown token.
-    #[error(
-        "byte 0x{byte:02X} at offset {offset} of a piece has no token, and the vocabulary has no unknown token"
-    )]
+    #[error("byte 0x{byte:02X} of {text:?} has no token, and the vocabulary has no unknown token")]
     Unencodable {
         /// The byte.
         byte: u8,
-        /// Its offset inside the piece of text.
-        offset: usize,
+        /// The character that it is part of.
+        text: String,
     },
     /// The text is longer than the tokenizer's 32-bit offsets reach.
     #[error("the text has {len} bytes, the limit is {limit}")]

@@ -119,3 +119,65 @@ fn special_ids(metadata: &Metadata) -> Result<SpecialIds, TokenizerError> {
         fim_sep: id(&["tokenizer.ggml.fim_sep_token_id"])?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hanzo_gguf::{GgufFile, GgufWriter, MetadataValue};
+
+    fn read(set: impl FnOnce(&mut GgufWriter)) -> Result<Vocab, TokenizerError> {
+        let mut writer = GgufWriter::new();
+        writer.set("tokenizer.ggml.model", "llama").unwrap();
+        writer.set("tokenizer.ggml.tokens", MetadataValue::strings(["<unk>", "<s>", "\u{2581}a"])).unwrap();
+        set(&mut writer);
+        let bytes = writer.to_bytes::<&[u8]>(&[]).unwrap();
+        Vocab::from_gguf(GgufFile::from_bytes(bytes).unwrap().metadata())
+    }
+
+    #[test]
+    fn keys_are_read() {
+        let v = read(|w| {
+            w.set("tokenizer.ggml.scores", &[0f32, 0.0, -1.5][..]).unwrap();
+            w.set("tokenizer.ggml.token_type", &[2i32, 3, 1][..]).unwrap();
+            w.set("tokenizer.ggml.bos_token_id", 1u32).unwrap();
+            w.set("tokenizer.ggml.eos_token_id", -1i32).unwrap();
+            w.set("tokenizer.ggml.padding_token_id", u32::MAX).unwrap();
+            w.set("tokenizer.ggml.add_bos_token", false).unwrap();
+        })
+        .unwrap();
+        assert_eq!(v.tokens.len(), 3);
+        assert_eq!(v.scores, [0.0, 0.0, -1.5]);
+        assert_eq!(v.token_types, [TokenType::Unknown, TokenType::Control, TokenType::Normal]);
+        assert_eq!((v.special.bos, v.special.eos, v.special.pad), (Some(1), None, None));
+        assert_eq!((v.add_bos, v.add_eos), (Some(false), None));
+    }
+
+    #[test]
+    fn integer_scores_are_read() {
+        let v = read(|w| {
+            w.set("tokenizer.ggml.scores", &[0i32, 0, -2][..]).unwrap();
+        });
+        assert_eq!(v.unwrap().scores, [0.0, 0.0, -2.0]);
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        for (key, value) in [
+            ("tokenizer.ggml.tokens", MetadataValue::from(1u32)),
+            ("tokenizer.ggml.scores", MetadataValue::strings(["x"])),
+            ("tokenizer.ggml.token_type", MetadataValue::from(&[1f32][..])),
+            ("tokenizer.ggml.merges", MetadataValue::from("a b")),
+            ("tokenizer.ggml.bos_token_id", MetadataValue::from("1")),
+            ("tokenizer.ggml.eos_token_id", MetadataValue::from(-2i32)),
+            ("tokenizer.ggml.add_bos_token", MetadataValue::from(1u32)),
+            ("tokenizer.ggml.precompiled_charsmap", MetadataValue::from(&[1u32][..])),
+        ] {
+            match read(|w| {
+                w.set(key, value).unwrap();
+            }) {
+                Err(TokenizerError::Metadata(message)) => assert!(message.contains(key), "{message}"),
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+    }
+}

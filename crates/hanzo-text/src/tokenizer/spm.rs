@@ -109,14 +109,13 @@ impl Spm {
             pos += len;
         }
         symbols.merge(&Rule { spm: self, tokens }, piece);
-        let mut offset = 0;
+        let from = out.len();
         for (id, covered) in symbols.iter(piece) {
             if id == NO_ID {
-                push_bytes(&self.bytes, self.unk, covered, offset, out)?;
+                push_bytes((&self.bytes, self.unk), covered, true, from, out)?;
             } else {
                 out.push(id);
             }
-            offset += covered.len();
         }
         Ok(())
     }

@@ -128,7 +128,10 @@ impl Ugm {
     fn normalize(&self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len() + text.len() / 4 + 1);
         let mut in_word = false;
-        let mut prefixed = false;
+        // With `merge` the space before the first word comes from the loop.
+        if self.spaces.prefix && !self.spaces.merge && !text.is_empty() {
+            out.push(b' ');
+        }
         let mut put = |replacement: &[u8]| {
             for &b in replacement {
                 if b == b' ' {
@@ -137,9 +140,8 @@ impl Ugm {
                         out.push(b' ');
                     }
                 } else {
-                    if !in_word && (self.spaces.merge || self.spaces.prefix && !prefixed) {
+                    if !in_word && self.spaces.merge {
                         out.push(b' ');
-                        prefixed = true;
                     }
                     in_word = true;
                     out.push(b);

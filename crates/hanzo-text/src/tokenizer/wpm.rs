@@ -61,10 +61,10 @@ impl Wpm {
             }
         };
         for c in chars {
-            if c.is_whitespace() {
-                flush(&mut word, &mut n_chars);
-            } else if is_dropped(c) {
+            if is_dropped(c) {
                 // Control characters vanish without separating words.
+            } else if c.is_whitespace() {
+                flush(&mut word, &mut n_chars);
             } else if is_chinese(c) || is_punctuation(c) {
                 flush(&mut word, &mut n_chars);
                 word.push(c);
@@ -108,9 +108,9 @@ fn is_nonspacing(c: char) -> bool {
 }
 
 fn is_dropped(c: char) -> bool {
-    c == '\0'
-        || c == char::REPLACEMENT_CHARACTER
-        || !c.is_ascii_graphic()
+    c == char::REPLACEMENT_CHARACTER
+        || !matches!(c, '\t' | '\n' | '\r')
+            && !c.is_ascii_graphic()
             && matches!(get_general_category(c), Gc::Control | Gc::Format | Gc::PrivateUse)
 }
 
