@@ -163,6 +163,7 @@ pub(crate) trait Finish<const P: usize>: Sync {
     /// # Safety
     /// As [`Epilogue::finish`].
     unsafe fn finish(&self, m: usize, n0: usize, y: [&mut [f32]; P]);
+    fn prefetch(&self, m: usize, n0: usize);
 }
 
 pub(crate) struct Single<'a>(pub(crate) &'a dyn Epilogue);
@@ -173,12 +174,18 @@ impl Finish<1> for Single<'_> {
         // SAFETY: passed through.
         unsafe { self.0.finish(m, n0, y) }
     }
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.0.prefetch(m, n0);
+    }
 }
 
 impl Finish<2> for Pair<'_> {
     unsafe fn finish(&self, m: usize, n0: usize, [gate, up]: [&mut [f32]; 2]) {
         // SAFETY: passed through.
         unsafe { self.0.finish(m, n0, gate, up) }
+    }
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.0.prefetch(m, n0);
     }
 }
 

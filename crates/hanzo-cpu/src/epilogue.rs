@@ -22,6 +22,12 @@ pub trait Epilogue: Sync {
     /// Over a contraction the core calls this once for every segment, from any thread; nobody else may call it for the same
     /// segments at the same time.
     unsafe fn finish(&self, m: usize, n0: usize, y: &mut [f32]);
+
+    /// Told some thousand cycles before [`finish`](Self::finish) is called for this segment: a chance to have the memory brought in that will be
+    /// written. Does nothing by default.
+    fn prefetch(&self, m: usize, n0: usize) {
+        let _ = (m, n0);
+    }
 }
 
 /// Receives the outputs of two matrices that are contracted with the same activations (gate and up).
@@ -31,6 +37,11 @@ pub trait PairEpilogue: Sync {
     /// # Safety
     /// As [`Epilogue::finish`].
     unsafe fn finish(&self, m: usize, n0: usize, gate: &mut [f32], up: &mut [f32]);
+
+    /// As [`Epilogue::prefetch`].
+    fn prefetch(&self, m: usize, n0: usize) {
+        let _ = (m, n0);
+    }
 }
 
 /// A row-major `f32` matrix that several threads write disjoint parts of.
@@ -72,6 +83,22 @@ impl<'a> RowsMut<'a> {
         self.stride
     }
 
+    /// Prefetches a segment for writing. It need not exist.
+    #[inline]
+    pub fn prefetch(&self, m: usize, n0: usize) {
+        let _ = (m, n0);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::*;
+            let at = self.data.wrapping_add(m * self.stride + n0);
+            // SAFETY: a prefetch never faults.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+                _mm_prefetch::<_MM_HINT_ET0>(at.wrapping_add(16).cast());
+            }
+        }
+    }
+
     /// Columns `n0..n0 + len` of row `m`. Panics where they are outside.
     ///
     /// # Safety
@@ -94,7 +121,16 @@ pub struct Store<'a>(pub RowsMut<'a>);
 impl Epilogue for Store<'_> {
     unsafe fn finish(&self, m: usize, n0: usize, y: &mut [f32]) {
         // SAFETY: the core hands out disjoint segments.
-        unsafe { self.0.segment(m, n0, y.len()) }.copy_from_slice(y);
+        let out = unsafe { self.0.segment(m, n0, y.len()) };
+        // The known length of a whole segment makes this a few vector moves, not a call.
+        match (out.first_chunk_mut::<SEGMENT>(), y.first_chunk::<SEGMENT>()) {
+            (Some(out), Some(y)) => *out = *y,
+            _ => out.copy_from_slice(y),
+        }
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.0.prefetch(m, n0);
     }
 }
 
@@ -106,9 +142,15 @@ impl Epilogue for AddTo<'_> {
     unsafe fn finish(&self, m: usize, n0: usize, y: &mut [f32]) {
         // SAFETY: the core hands out disjoint segments.
         let out = unsafe { self.0.segment(m, n0, y.len()) };
-        for (out, y) in out.iter_mut().zip(y) {
-            *out += *y;
+        if let (Some(out), Some(y)) = (out.first_chunk_mut::<SEGMENT>(), y.first_chunk::<SEGMENT>()) {
+            (0..SEGMENT).for_each(|i| out[i] += y[i]);
+        } else {
+            out.iter_mut().zip(y).for_each(|(out, y)| *out += *y);
         }
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.0.prefetch(m, n0);
     }
 }
 
@@ -130,6 +172,10 @@ impl Epilogue for AddResidual<'_> {
             *out = r + *y;
         }
     }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.out.prefetch(m, n0);
+    }
 }
 
 /// Adds `bias[n]` before the next epilogue.
@@ -148,6 +194,10 @@ impl<E: Epilogue> Epilogue for Bias<'_, E> {
         }
         // SAFETY: passed through.
         unsafe { self.then.finish(m, n0, y) }
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.then.prefetch(m, n0);
     }
 }
 
@@ -170,6 +220,10 @@ impl PairEpilogue for GatedStore<'_> {
         (self.gate)(self.isa, gate, up);
         // SAFETY: the core hands out disjoint segments.
         unsafe { self.out.segment(m, n0, gate.len()) }.copy_from_slice(gate);
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.out.prefetch(m, n0);
     }
 }
 

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::contract::{Finish, Rows};
-use crate::matvec;
 use crate::packed::PackedMatrix;
 use crate::pool::Ctx;
+use crate::{gemm, matvec};
 
 /// Which expert each (token, slot) pair goes to, grouped by expert.
 #[derive(Clone, Debug, Default)]
@@ -68,18 +68,34 @@ pub(crate) fn run<const P: usize>(
     out: &dyn Finish<P>,
 ) {
     let Some(first) = w.first() else { return };
-    let strips = first.strips();
+    let (strips, k) = (first.strips(), first.n_in());
     let busy: Vec<usize> = (0..routes.experts()).filter(|&e| !routes.of(e).is_empty()).collect();
-    let mut current: Option<(usize, matvec::Strips<'_, P>)> = None;
-    ctx.claim(busy.len() * strips, |item| {
-        let expert = busy[item / strips];
-        if current.as_ref().is_none_or(|(e, _)| *e != expert) {
+    let chunk = gemm::chunk::<P>(strips * busy.len(), ctx.threads()).min(strips);
+    let chunks = strips.div_ceil(chunk);
+    let mut few: Option<(usize, matvec::Strips<'_, P>)> = None;
+    let mut many: Option<(usize, gemm::Core<'_, P>)> = None;
+    gemm::with_workspace(|space| {
+        ctx.claim(busy.len() * chunks, |item| {
+            let (expert, first) = (busy[item / chunks], item % chunks * chunk);
+            let taken = first..strips.min(first + chunk);
             let pairs = routes.of(expert);
-            let row = |i: usize| (pairs[i] as usize / x_div, pairs[i] as usize);
-            current = Some((expert, matvec::Strips::new(ctx.isa(), w, x, pairs.len(), row)));
-        }
-        if let Some((_, strips_of)) = &mut current {
-            strips_of.compute(expert, item % strips, out);
-        }
+            if gemm::pays(ctx.isa(), pairs.len()) {
+                if many.as_ref().is_none_or(|(e, _)| *e != expert) {
+                    let block = gemm::gather(x, k, pairs, |pair| pair as usize / x_div, space);
+                    many = Some((expert, gemm::Core::new(w, block, space)));
+                }
+                if let Some((_, core)) = &many {
+                    core.strips(space, expert, taken, out);
+                }
+            } else {
+                if few.as_ref().is_none_or(|(e, _)| *e != expert) {
+                    let row = |i: usize| (pairs[i] as usize / x_div, pairs[i] as usize);
+                    few = Some((expert, matvec::Strips::new(ctx.isa(), w, x, pairs.len(), row)));
+                }
+                if let Some((_, strips_of)) = &mut few {
+                    taken.for_each(|strip| strips_of.compute(expert, strip, out));
+                }
+            }
+        });
     });
 }

@@ -11,14 +11,19 @@
 //! a[k] = round_half_even(x[k] · inv)        in −127..=127
 //! ```
 //!
-//! Then, with one accumulator an output, sub-blocks of `S` = 16 or 32 elements in ascending order,
+//! Then, with one accumulator an output, group after group; a group holds one sub-block of 32 or two of 16, `j` ascending:
 //!
 //! ```text
 //! acc = 0
-//! for each sub-block j:   i = 32-group that holds j;  idot = Σ code[k] · a[k]  (exact);  isum = Σ a[k]  (exact, over sub-block j)
-//!     acc = fma(scale[j] · d[i], idot as f32, acc)                   scale[j] = d_w · sc
-//!     acc = fma(−min[j], d[i] · (isum as f32), acc)                  asymmetric formats only;  min[j] = dmin · m
+//! for each group i of 32 elements:
+//!     idot[j] = Σ code[k] · a[k]      isum[j] = Σ a[k]       over sub-block j, exact integers
+//!     p   = scale[first j] · idot[first j]                   scale[j] = d_w · sc
+//!     p   = fma(scale[j], idot[j], p)                        for the second sub-block, if there is one
+//!     p   = fma(−min[j], isum[j], p)                         for each sub-block, asymmetric formats only; min[j] = dmin · m
+//!     acc = fma(d[i], p, acc)
 //! ```
+//!
+//! So the activation's scale is applied once a group, and the chain of dependent operations is one fma a group.
 //!
 //! **F32, F16 and BF16** multiply floats: `acc = 0; for k ascending: acc = fma(w[k], x[k], acc)`.
 //!
@@ -73,15 +78,23 @@ pub fn dot_int(format: &Format, view: &IntView, row: &[u8], x: &QuantizedRow) ->
     let blocks = row.chunks_exact(format.bytes).zip(x.codes.chunks_exact(format.elems)).enumerate();
     for (b, (block, a)) in blocks {
         (view.read_codes)(block, &mut codes);
-        for (j, (w, a)) in codes.chunks(view.sub_block).zip(a.chunks(view.sub_block)).enumerate() {
-            let scale = (view.sub_scale)(block, j);
-            let Some(&d) = x.d.get((b * format.elems + j * view.sub_block) / GROUP) else { return f32::NAN };
-            let idot: i32 = w.iter().zip(a).map(|(&w, &a)| i32::from(w) * i32::from(a)).sum();
-            acc = (scale.scale() * d).mul_add(idot as f32, acc);
-            if view.asymmetric {
-                let isum: i32 = a.iter().map(|&a| i32::from(a)).sum();
-                acc = (-scale.min()).mul_add(d * isum as f32, acc);
+        for (i, (w, a)) in codes.chunks(GROUP).zip(a.chunks(GROUP)).enumerate() {
+            let Some(&d) = x.d.get(b * (format.elems / GROUP) + i) else { return f32::NAN };
+            let sub = |j: usize| (view.sub_scale)(block, i * (GROUP / view.sub_block) + j);
+            let mut p = None;
+            for (j, (w, a)) in w.chunks(view.sub_block).zip(a.chunks(view.sub_block)).enumerate() {
+                let idot: i32 = w.iter().zip(a).map(|(&w, &a)| i32::from(w) * i32::from(a)).sum();
+                let scale = sub(j).scale();
+                p = Some(p.map_or(scale * idot as f32, |p| scale.mul_add(idot as f32, p)));
             }
+            let mut p = p.unwrap_or(0.0);
+            if view.asymmetric {
+                for (j, a) in a.chunks(view.sub_block).enumerate() {
+                    let isum: i32 = a.iter().map(|&a| i32::from(a)).sum();
+                    p = (-sub(j).min()).mul_add(isum as f32, p);
+                }
+            }
+            acc = d.mul_add(p, acc);
         }
     }
     acc

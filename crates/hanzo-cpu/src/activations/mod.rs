@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! codes   i8  × K, padded to 64          in k order: four consecutive codes are one broadcast of a core
-//! groups  K/32 × { d, d·isum32, d·isum16 of the first half, of the second }      f32
+//! groups  K/32 × { d, Σ codes, Σ codes of the first half, of the second }         f32
 //! sums    i16 × K/16                     Σ codes of each half group
 //! ```
 //!
@@ -21,7 +21,7 @@ use hanzo_quant::canonical::{self, GROUP};
 use crate::CpuError;
 use crate::isa::Isa;
 
-/// Floats that a core reads for each group of 32: `d`, `d·isum`, and `d·isum` of each half.
+/// Floats that a core reads for each group of 32: `d`, the sum of its codes, and that of each half.
 pub(crate) const GROUP_FLOATS: usize = 4;
 
 /// A matrix of quantized activations, `rows` × `k`.
@@ -213,7 +213,7 @@ fn quantize(
         *sum = half.iter().map(|&c| i16::from(c)).sum();
     }
     let [a, b] = *sums;
-    *floats = [d, d * f32::from(a + b), d * f32::from(a), d * f32::from(b)];
+    *floats = [d, f32::from(a + b), f32::from(a), f32::from(b)];
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) unsafe fn quantize(
             let d = if amax.is_finite() { 0.0 } else { f32::NAN };
             *codes = [0; GROUP];
             *sums = [0; 2];
-            *floats = [d, d * 0.0, d * 0.0, d * 0.0];
+            *floats = [d, 0.0, 0.0, 0.0];
             return;
         }
         let inv = _mm256_set1_ps(127.0 / amax);
@@ -53,6 +53,6 @@ pub(super) unsafe fn quantize(
         };
         let (a, b) = (sum(lo), sum(hi));
         *sums = [a as i16, b as i16];
-        *floats = [d, d * (a + b) as f32, d * a as f32, d * b as f32];
+        *floats = [d, (a + b) as f32, a as f32, b as f32];
     }
 }

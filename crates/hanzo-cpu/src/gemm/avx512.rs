@@ -1,9 +1,10 @@
 //! The many-rows core with AVX-512 VNNI: a register tile of 32 outputs × 7 rows.
 //!
 //! Registers of a tile: 14 float accumulators (zmm0–13), 14 integer ones (zmm14–27), two weight vectors (zmm28, 29) and two for broadcasts. A
-//! broadcast of four activations feeds two dots, a weight vector seven. Per sub-block of 32 the tile issues 112 dots and 42 float instructions
-//! (convert, scale product, fma; with mins 56) on the same two ports: so the bound is 73 % (67 %) of the dot peak, 57 % for sub-blocks of 16. Order
-//! per output: sub-blocks ascending, scale before min.
+//! broadcast of four activations feeds two dots, a weight vector seven. Per unit of 32 elements the tile issues 112 dots and 42 float
+//! instructions (convert, times scale, fma; with mins 56) on the same two ports: so the bound is 73 % (67 %) of the dot peak.
+//! With sub-blocks of 16 a group's sum needs a register while the second half is being multiplied; there the accumulators live in memory (first
+//! level, one load and one store a unit, on ports that have room), and the bound is 112 dots to 70 float instructions, 62 %.
 //!
 //! The body is assembly because register allocation is all there is to it: compilers spill a tile this full, which costs a quarter of the speed.
 #![allow(unsafe_code)]
@@ -174,6 +175,7 @@ macro_rules! zero_dot {
 macro_rules! init_dot {
     ($c:tt, $off:tt) => {
         concat!(
+            // Two loads: a register copy of this width is not free, it takes a slot of the dots' ports.
             "vpbroadcastd ",
             dot0!($c),
             ", dword ptr [{i}",
@@ -181,11 +183,13 @@ macro_rules! init_dot {
             "+",
             $off,
             "]\n",
-            "vmovdqa64 ",
+            "vpbroadcastd ",
             dot1!($c),
-            ", ",
-            dot0!($c),
-            "\n"
+            ", dword ptr [{i}",
+            init_row!($c),
+            "+",
+            $off,
+            "]\n"
         )
     };
 }
@@ -219,12 +223,10 @@ macro_rules! quad {
         )
     };
 }
-macro_rules! scale {
+/// Dots to floats, times scale: the first product of a group.
+macro_rules! product {
     ($c:tt, $x:tt) => {
         concat!(
-            "vbroadcastss zmm30, dword ptr [{d}",
-            row!($c),
-            "]\n",
             "vcvtdq2ps ",
             dot0!($c),
             ", ",
@@ -235,22 +237,90 @@ macro_rules! scale {
             ", ",
             dot1!($c),
             "\n",
-            "vmulps zmm31, zmm28, zmm30\n",
-            "vmulps zmm30, zmm29, zmm30\n",
-            "vfmadd231ps ",
-            acc0!($c),
-            ", zmm31, ",
+            "vmulps ",
+            dot0!($c),
+            ", zmm28, ",
             dot0!($c),
             "\n",
-            "vfmadd231ps ",
-            acc1!($c),
-            ", zmm30, ",
+            "vmulps ",
+            dot1!($c),
+            ", zmm29, ",
             dot1!($c),
             "\n"
         )
     };
 }
-macro_rules! min {
+/// The same where sums of the group are kept in the accumulators' registers (sub-blocks of 16).
+macro_rules! product16 {
+    ($c:tt, $x:tt) => {
+        concat!(
+            "vcvtdq2ps ",
+            dot0!($c),
+            ", ",
+            dot0!($c),
+            "\n",
+            "vcvtdq2ps ",
+            dot1!($c),
+            ", ",
+            dot1!($c),
+            "\n",
+            "vmulps ",
+            acc0!($c),
+            ", zmm28, ",
+            dot0!($c),
+            "\n",
+            "vmulps ",
+            acc1!($c),
+            ", zmm29, ",
+            dot1!($c),
+            "\n"
+        )
+    };
+}
+macro_rules! product16_more {
+    ($c:tt, $x:tt) => {
+        concat!(
+            "vcvtdq2ps ",
+            dot0!($c),
+            ", ",
+            dot0!($c),
+            "\n",
+            "vcvtdq2ps ",
+            dot1!($c),
+            ", ",
+            dot1!($c),
+            "\n",
+            "vfmadd231ps ",
+            acc0!($c),
+            ", zmm28, ",
+            dot0!($c),
+            "\n",
+            "vfmadd231ps ",
+            acc1!($c),
+            ", zmm29, ",
+            dot1!($c),
+            "\n"
+        )
+    };
+}
+macro_rules! min32 {
+    ($c:tt, $off:tt) => {
+        concat!(
+            "vbroadcastss zmm30, dword ptr [{d}",
+            row!($c),
+            "+",
+            $off,
+            "]\n",
+            "vfnmadd231ps ",
+            dot0!($c),
+            ", zmm28, zmm30\n",
+            "vfnmadd231ps ",
+            dot1!($c),
+            ", zmm29, zmm30\n"
+        )
+    };
+}
+macro_rules! min16 {
     ($c:tt, $off:tt) => {
         concat!(
             "vbroadcastss zmm30, dword ptr [{d}",
@@ -264,6 +334,55 @@ macro_rules! min {
             "vfnmadd231ps ",
             acc1!($c),
             ", zmm29, zmm30\n"
+        )
+    };
+}
+/// The group's sum times the activation's scale, into the accumulator.
+macro_rules! add32 {
+    ($c:tt, $x:tt) => {
+        concat!(
+            "vbroadcastss zmm30, dword ptr [{d}",
+            row!($c),
+            "]\n",
+            "vfmadd231ps ",
+            acc0!($c),
+            ", zmm30, ",
+            dot0!($c),
+            "\n",
+            "vfmadd231ps ",
+            acc1!($c),
+            ", zmm30, ",
+            dot1!($c),
+            "\n"
+        )
+    };
+}
+macro_rules! add16 {
+    ($c:tt, $x:tt) => {
+        concat!(
+            "vbroadcastss zmm30, dword ptr [{d}",
+            row!($c),
+            "]\n",
+            "vfmadd213ps ",
+            acc0!($c),
+            ", zmm30, [{y}+128*",
+            $c,
+            "]\n",
+            "vfmadd213ps ",
+            acc1!($c),
+            ", zmm30, [{y}+128*",
+            $c,
+            "+64]\n",
+            "vmovups [{y}+128*",
+            $c,
+            "], ",
+            acc0!($c),
+            "\n",
+            "vmovups [{y}+128*",
+            $c,
+            "+64], ",
+            acc1!($c),
+            "\n"
         )
     };
 }
@@ -293,7 +412,8 @@ macro_rules! unit {
             half0!($cols),
             half1!($cols),
             pair!(1024),
-            each!(scale, $cols, 0),
+            each!(product, $cols, 0),
+            each!(add32, $cols, 0),
             "add {w}, 1152\n",
             "add {i}, 4\n"
         )
@@ -304,9 +424,10 @@ macro_rules! unit {
             half0!($cols),
             half1!($cols),
             pair!(1024),
-            each!(scale, $cols, 0),
+            each!(product, $cols, 0),
             pair!(1152),
-            each!(min, $cols, 4),
+            each!(min32, $cols, 4),
+            each!(add32, $cols, 0),
             "add {w}, 1280\n"
         )
     };
@@ -315,11 +436,12 @@ macro_rules! unit {
             each!(init_dot, $cols, 0),
             half0!($cols),
             pair!(1024),
-            each!(scale, $cols, 0),
+            each!(product16, $cols, 0),
             each!(init_dot, $cols, 4),
             half1!($cols),
             pair!(1152),
-            each!(scale, $cols, 0),
+            each!(product16_more, $cols, 0),
+            each!(add16, $cols, 0),
             "add {w}, 1280\n",
             "add {i}, 8\n"
         )
@@ -329,24 +451,47 @@ macro_rules! unit {
             each!(zero_dot, $cols, 0),
             half0!($cols),
             pair!(1024),
-            each!(scale, $cols, 0),
-            pair!(1280),
-            each!(min, $cols, 8),
+            each!(product16, $cols, 0),
             each!(zero_dot, $cols, 0),
             half1!($cols),
             pair!(1152),
-            each!(scale, $cols, 0),
+            each!(product16_more, $cols, 0),
+            pair!(1280),
+            each!(min16, $cols, 8),
             pair!(1408),
-            each!(min, $cols, 12),
+            each!(min16, $cols, 12),
+            each!(add16, $cols, 0),
             "add {w}, 1536\n"
         )
+    };
+}
+macro_rules! before {
+    (sym32, $c:tt) => {
+        each!(load_acc, $c, 0)
+    };
+    (asym32, $c:tt) => {
+        each!(load_acc, $c, 0)
+    };
+    ($k:ident, $c:tt) => {
+        ""
+    };
+}
+macro_rules! after {
+    (sym32, $c:tt) => {
+        each!(store_acc, $c, 0)
+    };
+    (asym32, $c:tt) => {
+        each!(store_acc, $c, 0)
+    };
+    ($k:ident, $c:tt) => {
+        ""
     };
 }
 
 macro_rules! body {
     ($kind:ident, $cols:tt, $p:ident) => {
         asm!(
-            each!(load_acc, $cols, 0),
+            before!($kind, $cols),
             ".p2align 5",
             "2:",
             unit!($kind, $cols),
@@ -354,7 +499,7 @@ macro_rules! body {
             "add {d}, 16",
             "dec {n}",
             "jnz 2b",
-            each!(store_acc, $cols, 0),
+            after!($kind, $cols),
             // Columns and kinds that need fewer addresses leave some unused.
             "/* {s} {s3} {s5} {i} {t} {t3} {t5} */",
             w = inout(reg) $p.w => _,
@@ -414,7 +559,6 @@ pub(super) unsafe fn tile(
     panel: *const u8,
     block: &Block<'_>,
     init: &[i32],
-    init_stride: usize,
     (first, cols): (usize, usize),
     (k0, units): (usize, usize),
     y: *mut f32,
@@ -423,6 +567,7 @@ pub(super) unsafe fn tile(
     // SAFETY: the caller's promise; offsets are those of an activation record.
     unsafe {
         let record = block.base.add(first * block.stride);
+        let init_stride = block.k / layout.sub;
         let p = Pointers {
             w: panel,
             a: record.add(k0),

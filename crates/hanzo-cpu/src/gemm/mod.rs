@@ -65,6 +65,8 @@ pub(crate) struct Block<'a> {
     /// Offset of the group floats and of the sums in a record.
     pub(crate) groups: usize,
     pub(crate) sums: usize,
+    /// Elements of a row.
+    pub(crate) k: usize,
     /// Number of rows.
     pub(crate) m: usize,
     /// Result row of each, where it is not `first + i`.
@@ -99,7 +101,7 @@ impl Scratch {
 pub(crate) struct Workspace {
     panels: Scratch,
     sums: Scratch,
-    pub(crate) gathered: Scratch,
+    gathered: Scratch,
     inits: [Vec<i32>; 2],
 }
 
@@ -126,7 +128,7 @@ pub(crate) fn run<const P: usize>(
 ) {
     let Some(first) = w.first() else { return };
     let strips = first.strips();
-    let chunk = (strips / (8 * ctx.threads())).clamp(1, CHUNK.div_ceil(P));
+    let chunk = chunk::<P>(strips, ctx.threads());
     with_workspace(|space| {
         for row in (0..m).step_by(BLOCK_ROWS) {
             let block = block_of(x, row, BLOCK_ROWS.min(m - row));
@@ -143,13 +145,52 @@ fn block_of(x: Rows<'_>, first: usize, m: usize) -> Block<'static> {
         Rows::Quantized(a) => {
             let l = a.layout();
             let base = a.row_ptr(first);
-            Block { base, stride: l.stride, groups: l.groups, sums: l.sums, m, outputs: None, first }
+            Block {
+                base,
+                stride: l.stride,
+                groups: l.groups,
+                sums: l.sums,
+                k: a.k(),
+                m,
+                outputs: None,
+                first,
+            }
         }
         Rows::Float { data, stride } => {
             let base = data[first * stride..].as_ptr().cast();
-            Block { base, stride: 4 * stride, groups: 0, sums: 0, m, outputs: None, first }
+            Block { base, stride: 4 * stride, groups: 0, sums: 0, k: stride, m, outputs: None, first }
         }
     }
+}
+
+/// The rows `input(i)` of `x`, `k` elements each, copied one after the other into the workspace; they are rows `outputs[i]` of the result.
+pub(crate) fn gather<'a>(
+    x: Rows<'_>,
+    k: usize,
+    outputs: &'a [u32],
+    input: impl Fn(u32) -> usize,
+    space: &mut Workspace,
+) -> Block<'a> {
+    let m = outputs.len();
+    let (stride, groups, sums) = match x {
+        Rows::Quantized(a) => (a.layout().stride, a.layout().groups, a.layout().sums),
+        Rows::Float { .. } => (4 * k, 0, 0),
+    };
+    let base = space.gathered.get(stride * m);
+    for (i, &pair) in outputs.iter().enumerate() {
+        let from: *const u8 = match x {
+            Rows::Quantized(a) => a.row_ptr(input(pair)),
+            Rows::Float { data, stride } => data[input(pair) * stride..][..k].as_ptr().cast(),
+        };
+        // SAFETY: a whole record (or `k` floats), into the memory just reserved.
+        unsafe { std::ptr::copy_nonoverlapping(from, base.add(i * stride), stride) };
+    }
+    Block { base, stride, groups, sums, k, m, outputs: Some(outputs), first: 0 }
+}
+
+/// Strips that a thread takes at a time.
+pub(crate) fn chunk<const P: usize>(strips: usize, threads: usize) -> usize {
+    (strips / (8 * threads)).clamp(1, CHUNK.div_ceil(P))
 }
 
 /// The contraction of a block of rows with any strips of `P` matrices.
@@ -212,6 +253,9 @@ impl<'a, const P: usize> Core<'a, P> {
                 // Tiles of equal width, give or take one: a tile of one row costs nearly as much as one of seven.
                 let (row, end) = (m * t / tiles, m * (t + 1) / tiles);
                 for (s, strip) in strips.clone().enumerate() {
+                    if k0 + ks == k {
+                        (row..end).for_each(|i| out.prefetch(self.block.output(i), strip * STRIP));
+                    }
                     let y: [*mut f32; P] = std::array::from_fn(|p| {
                         let index = if whole { p * TILE } else { (p * count + s) * m + row };
                         sums.wrapping_add(STRIP * index)
@@ -220,7 +264,7 @@ impl<'a, const P: usize> Core<'a, P> {
                         // SAFETY: `y[p]` has room for the tile's rows; panel and block are those of this block of k.
                         unsafe {
                             if whole {
-                                std::ptr::write_bytes(y[p], 0, STRIP * (end - row));
+                                y[p].cast::<[[f32; STRIP]; TILE]>().write([[0.0; STRIP]; TILE]);
                             }
                             let init = space.inits.get(p).map_or(&[][..], Vec::as_slice);
                             tile(w, panel(p, s), &self.block, init, (row, end - row), (k0, ks), y[p]);
@@ -280,8 +324,7 @@ unsafe fn tile(
     unsafe {
         match w.kind() {
             Kind::Int(layout) => {
-                let stride = w.n_in() / layout.sub;
-                avx512::tile(layout, panel, block, init, stride, columns, (k0, ks / UNIT), y);
+                avx512::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y);
             }
             Kind::Float(_) => avx512::float_tile(panel.cast(), block, columns, (k0, ks), y),
         }

@@ -148,23 +148,32 @@ unsafe fn run<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM:
                 for m in 0..M {
                     let a = rows[m].add(k).cast::<i32>();
                     let floats = rows[m].add(t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS);
-                    let d = _mm512_set1_ps(*floats);
+                    let mut p = _mm512_setzero_ps();
                     for half in 0..subs_per_unit {
-                        let sub = (k / UNIT) * subs_per_unit + half;
-                        let in_group = u * subs_per_unit + half;
-                        let mut idot = _mm512_set1_epi32(*init[m].add(sub));
+                        let mut idot = _mm512_set1_epi32(*init[m].add((k / UNIT) * subs_per_unit + half));
                         let per = QUADS / subs_per_unit;
-                        for q in half * per..(half + 1) * per {
-                            idot =
-                                _mm512_dpbusd_epi32(idot, w[q], _mm512_set1_epi32(a.add(q).read_unaligned()));
+                        for (q, &w) in w.iter().enumerate().skip(half * per).take(per) {
+                            idot = _mm512_dpbusd_epi32(idot, w, _mm512_set1_epi32(a.add(q).read_unaligned()));
                         }
-                        let scale = _mm512_mul_ps(_mm512_load_ps(s.scale[in_group].as_ptr()), d);
-                        acc[m] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(idot), acc[m]);
-                        if ASYM {
+                        let scale = _mm512_load_ps(s.scale[u * subs_per_unit + half].as_ptr());
+                        let idot = _mm512_cvtepi32_ps(idot);
+                        p = if half == 0 {
+                            _mm512_mul_ps(scale, idot)
+                        } else {
+                            _mm512_fmadd_ps(scale, idot, p)
+                        };
+                    }
+                    if ASYM {
+                        for half in 0..subs_per_unit {
                             let sum = _mm512_set1_ps(*floats.add(if SUB16 { 2 + half } else { 1 }));
-                            acc[m] = _mm512_fnmadd_ps(_mm512_load_ps(s.min[in_group].as_ptr()), sum, acc[m]);
+                            p = _mm512_fnmadd_ps(
+                                _mm512_load_ps(s.min[u * subs_per_unit + half].as_ptr()),
+                                sum,
+                                p,
+                            );
                         }
                     }
+                    acc[m] = _mm512_fmadd_ps(_mm512_set1_ps(*floats), p, acc[m]);
                 }
             }
             group = group.add(part.bytes);

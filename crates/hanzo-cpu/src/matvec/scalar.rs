@@ -34,25 +34,27 @@ pub(super) fn int_tile(
                     let floats = record.add(x.groups).cast::<[f32; GROUP_FLOATS]>().add(first / UNIT);
                     (&*record.add(first).cast::<[i8; UNIT]>(), &*floats)
                 };
-                let acc: &mut [f32] = &mut y[at..at + LANES];
-                for s in 0..UNIT / layout.sub {
-                    let sub = first / layout.sub + s;
-                    let in_group = u * UNIT / layout.sub + s;
-                    let init = x.init[m * x.init_stride + sub];
-                    let quads = s * layout.sub / 4..(s + 1) * layout.sub / 4;
-                    let sum = if layout.sub == UNIT { floats[1] } else { floats[2 + s] };
-                    for (lane, acc) in acc.iter_mut().enumerate() {
+                let per_unit = UNIT / layout.sub;
+                let init = &x.init[m * x.init_stride + first / layout.sub..][..per_unit];
+                for (lane, acc) in y[at..at + LANES].iter_mut().enumerate() {
+                    let mut p = 0.0f32;
+                    for (s, &init) in init.iter().enumerate() {
                         let mut idot = init;
-                        for q in quads.clone() {
+                        for q in s * layout.sub / 4..(s + 1) * layout.sub / 4 {
                             for e in 0..4 {
                                 idot += i32::from(codes[q][4 * lane + e]) * i32::from(a[4 * q + e]);
                             }
                         }
-                        *acc = (scales.scale[in_group][lane] * floats[0]).mul_add(idot as f32, *acc);
-                        if layout.asymmetric {
-                            *acc = (-scales.min[in_group][lane]).mul_add(sum, *acc);
+                        let scale = scales.scale[u * per_unit + s][lane];
+                        p = if s == 0 { scale * idot as f32 } else { scale.mul_add(idot as f32, p) };
+                    }
+                    if layout.asymmetric {
+                        for s in 0..per_unit {
+                            let sum = if per_unit == 1 { floats[1] } else { floats[2 + s] };
+                            p = (-scales.min[u * per_unit + s][lane]).mul_add(sum, p);
                         }
                     }
+                    *acc = floats[0].mul_add(p, *acc);
                 }
             }
         }
