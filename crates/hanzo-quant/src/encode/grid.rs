@@ -168,7 +168,7 @@ pub(super) fn fit<U: Unit, const J: usize>(
     // The steps between multipliers are coarse, so where the ladder stands matters: try many places.
     let starts: [f32; 48] = std::array::from_fn(|i| 0.82 + 0.02 * i as f32);
     let rungs = Rungs { first: 1, step: 2, count };
-    let search = LadderSearch { rungs, unit: unit_scale, starts: &starts, spread: 1 };
+    let search = LadderSearch { rungs, unit: unit_scale, starts: &starts };
     let ladder = fit_ladder(&curves, &ideal, search, |d| block.snap(d));
     let mut choose = |(i, unit): (usize, &U)| {
         let (scale, range) =

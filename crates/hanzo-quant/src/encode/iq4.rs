@@ -13,7 +13,7 @@ pub(super) fn iq4_xs(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
     const RUNGS: Rungs = Rungs { first: -32, step: 1, count: 64 };
     let Some(codes) = Table::of(crate::QuantType::IQ4_XS) else { return };
     let block = Block::load(x, w);
-    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.97, 1.03], spread: 1 };
+    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.97, 1.03] };
     let fit: Ladder<8> = symmetric(codes, &block, Reach { lo: 85.0, hi: 145.0, steps: 12 }, search);
     // Low nibbles of the scales in pairs, their top two bits in one u16.
     let high = fit.k.iter().enumerate().fold(0u16, |bits, (j, &k)| bits | u16::from(k >> 4) << (2 * j));

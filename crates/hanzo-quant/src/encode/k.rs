@@ -94,7 +94,7 @@ pub(super) fn q2_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 pub(super) fn q3_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
     const RUNGS: Rungs = Rungs { first: -32, step: 1, count: 64 };
     let (block, codes) = (Block::load(x, w), Linear::<-4, 3>);
-    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.96, 1.04], spread: 1 };
+    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[0.96, 1.04] };
     let fit: Ladder<16> = symmetric(codes, &block, Reach { lo: 2.4, hi: 5.2, steps: 9 }, search);
     let q = ladder_codes(codes, &block, &fit, RUNGS);
     // Sixteen 6-bit scales: low nibbles in pairs 8 apart, then the top two bits in fours 4 apart.
@@ -121,7 +121,7 @@ pub(super) fn q5_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
 pub(super) fn q6_k(x: &[f32], w: Option<&[f32]>, out: &mut Writer<'_>) {
     const RUNGS: Rungs = Rungs { first: -128, step: 1, count: 256 };
     let (block, codes) = (Block::load(x, w), Linear::<-32, 31>);
-    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[], spread: 1 };
+    let search = LadderSearch { rungs: RUNGS, unit: 1.0, starts: &[] };
     let fit: Ladder<16> = symmetric(codes, &block, Reach { lo: 29.0, hi: 33.0, steps: 9 }, search);
     let q = ladder_codes(codes, &block, &fit, RUNGS);
     // Low nibbles: in each half of 128, byte `l` of 64 has elements `l` and `l + 64`.

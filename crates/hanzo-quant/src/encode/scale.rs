@@ -214,11 +214,11 @@ impl Rungs {
         (self.first + self.step * (self.count - 1)) as f32
     }
 
-    /// The `2 · spread` rungs around multiplier `m`.
-    fn around(self, m: f32, spread: i32) -> std::ops::RangeInclusive<u8> {
+    /// The rungs on either side of multiplier `m`.
+    fn around(self, m: f32) -> std::ops::RangeInclusive<u8> {
         let top = self.count - 1;
         let below = clamp((m - self.first as f32) / self.step as f32, 0.0, top as f32) as i32;
-        ((below + 1 - spread).clamp(0, top) as u8)..=((below + spread).clamp(0, top) as u8)
+        below as u8..=(below + 1).min(top) as u8
     }
 }
 
@@ -230,8 +230,6 @@ pub(super) struct LadderSearch<'a> {
     pub(super) unit: f32,
     /// Multiples of the first guess of `d` to try.
     pub(super) starts: &'a [f32],
-    /// Rungs tried on either side of the ideal one.
-    pub(super) spread: i32,
 }
 
 /// A shared scale and the rung of each sub-block.
@@ -251,13 +249,13 @@ pub(super) fn fit_ladder<C: Curve, const J: usize>(
     search: LadderSearch<'_>,
     snap: impl Fn(f32) -> Snapped,
 ) -> Ladder<J> {
-    let LadderSearch { rungs, unit, starts, spread } = search;
+    let LadderSearch { rungs, unit, starts } = search;
     let place = |d: Snapped| -> (Ladder<J>, f32, f32) {
         let (mut k, mut total, mut a, mut b) = ([0u8; J], 0f32, 0f32, 0f32);
         for ((k, curve), &ideal) in k.iter_mut().zip(curves).zip(ideal) {
             let scale = d.d * unit;
             let mut best: Option<(Moments, f32)> = None;
-            for rung in rungs.around(ideal * reciprocal(scale), spread) {
+            for rung in rungs.around(ideal * reciprocal(scale)) {
                 let m = rungs.multiplier(rung);
                 let moments = curve.at(scale * m);
                 if best.is_none_or(|(best, _)| moments.err < best.err) {
