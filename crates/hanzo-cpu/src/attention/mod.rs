@@ -30,7 +30,7 @@ mod tile;
 mod tests;
 
 pub(crate) use items::{Items, Sequence};
-pub(crate) use rows::{Attention, Scratch};
+pub(crate) use rows::{Attention, Out, Scratch};
 
 /// Keys of a tile.
 const TILE: usize = 64;
@@ -38,5 +38,6 @@ const TILE: usize = 64;
 const BLOCKS: usize = TILE / hanzo_fusion::BLOCK_TOKENS;
 /// Keys of a chunk: what one thread takes when a sequence's keys are split.
 const CHUNK: usize = 512;
-/// Query rows that share a tile of keys.
-const ROWS: usize = 64;
+/// Query rows that share a tile of keys: enough that widening the tile costs little, few enough that their queries, scores and
+/// sums stay in the second-level cache.
+const ROWS: usize = 192;

@@ -5,12 +5,14 @@ use std::ops::Range;
 
 use hanzo_fusion::BLOCK_TOKENS;
 use hanzo_fusion::step::KvType;
+use hanzo_quant::canonical::GROUP;
 use hanzo_quant::math as scalar;
 
 use super::items::{Item, Items, Sequence, Split, lowest_key, partial_row};
 use super::kv::LayerPool;
 use super::tile::{Blocks, Elem, Panel, Source, scores, weigh, widen, with_elem};
 use super::{BLOCKS, CHUNK, TILE};
+use crate::activations::Activations;
 use crate::isa::Isa;
 use crate::simd::{Kernel, LANES, Simd, dispatch, math};
 
@@ -32,13 +34,22 @@ pub(crate) struct Attention<'a> {
     /// `[T, n_heads · k_head_dim]`.
     pub(crate) q: *const f32,
     /// `[T, n_heads · v_head_dim]`.
-    pub(crate) out: *mut f32,
+    pub(crate) out: Out<'a>,
     /// [`Items::partial_len`] elements.
     pub(crate) partials: *mut f32,
 }
 
 // SAFETY: items read disjoint or shared rows of `q` and write disjoint parts of `out` and `partials`.
 unsafe impl Sync for Attention<'_> {}
+
+/// Where the result goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Out<'a> {
+    /// As it is.
+    Rows(*mut f32),
+    /// Quantized for the next contraction; heads are whole groups.
+    Quantized(&'a Activations),
+}
 
 /// A thread's working memory.
 #[derive(Debug, Default)]
@@ -57,6 +68,8 @@ pub(crate) struct Scratch {
     all_l: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
+    /// One head's result.
+    head: Vec<f32>,
 }
 
 impl Scratch {
@@ -72,6 +85,7 @@ impl Scratch {
             &self.all_l,
             &self.keys,
             &self.values,
+            &self.head,
         ];
         floats.iter().map(|v| v.capacity() * 4).sum::<usize>() + self.q.capacity() * 8
     }
@@ -89,6 +103,7 @@ impl Scratch {
         grow(&mut self.all_o, rows * v_stride);
         grow(&mut self.all_m, rows);
         grow(&mut self.all_l, rows);
+        grow(&mut self.head, v_stride);
         if rows >= PANEL_ROWS {
             grow(&mut self.keys, k_dim * TILE);
             grow(&mut self.values, TILE * v_stride);
@@ -113,13 +128,14 @@ impl Attention<'_> {
         let Some(sequence) = sequences.get(item.sequence) else { return };
         with_elem!(self.pool.record.kv_type, E => {
             let elem = PhantomData::<E>;
-            dispatch(isa, Run { a: self, sequence, items, item, scratch, elem });
+            dispatch(isa, Run { a: self, isa, sequence, items, item, scratch, elem });
         });
     }
 }
 
 struct Run<'a, E> {
     a: &'a Attention<'a>,
+    isa: Isa,
     sequence: &'a Sequence<'a>,
     items: &'a Items,
     item: &'a Item,
@@ -272,7 +288,15 @@ impl<E: Elem> Run<'_, E> {
         unsafe {
             let q = std::slice::from_raw_parts(scratch.q.as_ptr().cast::<*const f32>(), scratch.q.len());
             let p = scratch.scores.as_mut_ptr();
-            scores(s, source, &q[active.clone()], record.k_dim, p.add(active.start * TILE));
+            // On the diagonal, the first rows see no more than half of the tile.
+            let mut middle = active.start;
+            while middle < active.end && seen(token(middle)).1 <= TILE / 2 {
+                middle += a.group;
+            }
+            for (rows, half) in [(active.start..middle, true), (middle..active.end, false)] {
+                let out = p.add(rows.start * TILE);
+                scores(s, source, &q[rows], record.k_dim, half, out);
+            }
             for row in active.clone() {
                 let weights = Weights {
                     keys: seen(token(row)),
@@ -366,15 +390,23 @@ impl<E: Elem> Run<'_, E> {
             }
             let factor = s.splat(x / l);
             let o = &self.scratch.all_o[r * record.v_stride..][..record.v_dim];
-            // SAFETY: the item's own part of the output.
+            let first = head * record.v_dim;
+            // SAFETY: the item's own part of the output, or of the scratch.
             let out = unsafe {
-                std::slice::from_raw_parts_mut(
-                    a.out.add((row * a.n_heads + head) * record.v_dim),
-                    record.v_dim,
-                )
+                let out = match a.out {
+                    Out::Rows(out) => out.add(row * a.n_heads * record.v_dim + first),
+                    Out::Quantized(_) => self.scratch.head.as_mut_ptr(),
+                };
+                std::slice::from_raw_parts_mut(out, record.v_dim)
             };
             for (out, o) in out.chunks_mut(LANES).zip(o.chunks(LANES)) {
                 s.store_part(s.mul(s.load_part(o, 0.0), factor), out);
+            }
+            if let Out::Quantized(activations) = a.out {
+                for (g, x) in out.chunks_exact(GROUP).enumerate() {
+                    // SAFETY: the row's groups of this head are the item's own.
+                    unsafe { activations.quantize_group_shared(self.isa, row, first / GROUP + g, x) };
+                }
             }
         }
     }

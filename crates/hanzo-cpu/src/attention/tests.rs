@@ -4,7 +4,7 @@
 use hanzo_fusion::step::{BLOCK_TOKENS, KvLayer, KvType};
 
 use super::kv::LayerPool;
-use super::{Attention, Items, Scratch, Sequence};
+use super::{Attention, Items, Out, Scratch, Sequence};
 use crate::isa::Isa;
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Bench {
             softcap: c.softcap,
             sinks: c.sinks.then_some(&self.data.sinks[..]),
             q: self.data.q[from * c.n_heads * c.k_dim..].as_ptr(),
-            out: out.as_mut_ptr(),
+            out: Out::Rows(out.as_mut_ptr()),
             partials: partials.as_mut_ptr(),
         };
         let mut scratch = Scratch::default();

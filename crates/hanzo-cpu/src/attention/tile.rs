@@ -192,7 +192,7 @@ unsafe fn score_tile<S: Simd, M: Source, const R: usize, const B: usize>(
     }
 }
 
-/// Scores of up to 6 rows by the 64 keys of a tile: `out[r][t]`, rows 64 apart.
+/// Scores of rows by the 64 keys of a tile, or if `half` by its first 32: `out[r][t]`, rows 64 apart.
 ///
 /// # Safety
 /// `q` points to rows of `k_dim` elements, `out` to `q.len()` rows of 64; all four records of the source can be read.
@@ -202,6 +202,7 @@ pub(super) unsafe fn scores<S: Simd, M: Source>(
     source: M,
     q: &[*const f32],
     k_dim: usize,
+    half: bool,
     out: *mut f32,
 ) {
     let mut at = 0;
@@ -214,7 +215,9 @@ pub(super) unsafe fn scores<S: Simd, M: Source>(
             macro_rules! rows {
                 ($r:literal) => {{
                     let q = *q.cast::<[*const f32; $r]>();
-                    if S::WIDE {
+                    if half {
+                        score_tile::<S, M, $r, 2>(s, source, q, k_dim, 0, out, fetch);
+                    } else if S::WIDE {
                         score_tile::<S, M, $r, 4>(s, source, q, k_dim, 0, out, fetch);
                     } else {
                         score_tile::<S, M, $r, 2>(s, source, q, k_dim, 0, out, fetch);

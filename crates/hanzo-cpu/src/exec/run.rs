@@ -15,7 +15,7 @@ use super::weights::Held;
 use super::{load_error, rows};
 use crate::CpuError;
 use crate::attention::kv::LayerPool;
-use crate::attention::{Attention, Items, Scratch};
+use crate::attention::{Attention, Items, Out, Scratch};
 use crate::contract::Routes;
 use crate::ops::rope::RopeTable;
 use crate::pool::{Ctx, Pool};
@@ -276,8 +276,8 @@ impl Running<'_> {
                     contract::run(ctx, self, launch, outputs, &local.routes)?;
                 }
                 LaunchKind::Attention => {
-                    for &v in &launch.nodes {
-                        self.attention(ctx, v, &mut local.attention);
+                    if let [v, quantized @ ..] = &launch.nodes[..] {
+                        self.attention(ctx, *v, quantized.first().copied(), &mut local.attention);
                     }
                 }
             }
@@ -291,7 +291,7 @@ impl Running<'_> {
 
     /// # Safety
     /// As [`Running::launch`].
-    unsafe fn attention(&self, ctx: &Ctx<'_>, v: Value, scratch: &mut Scratch) {
+    unsafe fn attention(&self, ctx: &Ctx<'_>, v: Value, quantized: Option<Value>, scratch: &mut Scratch) {
         let Op::Attention { q, kv, spec, .. } = self.view.graph.nodes[v.index()].op else { return };
         let (Some(layer), Some(pool)) = (self.view.graph.kv_layers.get(kv), self.kv.get(kv)) else { return };
         let key = ItemsKey {
@@ -312,7 +312,10 @@ impl Running<'_> {
             softcap: spec.softcap,
             sinks: spec.sinks.and_then(|w| self.weight(w).vector()),
             q: self.view.words(q, 0, self.view.tokens).0,
-            out: self.view.words(v, 0, self.view.tokens).0,
+            out: match quantized {
+                Some(v) => Out::Quantized(self.view.quantized(v)),
+                None => Out::Rows(self.view.words(v, 0, self.view.tokens).0),
+            },
             partials: self.partials,
         };
         ctx.claim(items.items.len(), |i| {

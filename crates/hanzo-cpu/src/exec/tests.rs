@@ -100,7 +100,7 @@ fn rope(n_rot: usize, style: RopeStyle) -> RopeSpec {
 fn dense(ty: QuantType) -> Graph {
     let mut g = Builder::new(VOCAB);
     let embd = g.matrix("embd", VOCAB, WIDTH, ty);
-    let (heads, kv_heads, dim) = (4, 2, 24);
+    let (heads, kv_heads, dim, v_dim) = (4, 2, 24, 32);
     let table = g.rope_table(rope(16, RopeStyle::Halves));
     let mut x = g.embed(embd);
     for l in 0..3u32 {
@@ -110,8 +110,8 @@ fn dense(ty: QuantType) -> Graph {
         let h = g.rms_norm(x, norm, 1e-5);
         let wq = g.matrix(&name("q"), heads * dim, WIDTH, ty);
         let wk = g.matrix(&name("k"), kv_heads * dim, WIDTH, ty);
-        let wv = g.matrix(&name("v"), kv_heads * dim, WIDTH, ty);
-        let wo = g.matrix(&name("o"), WIDTH, heads * dim, ty);
+        let wv = g.matrix(&name("v"), kv_heads * v_dim, WIDTH, ty);
+        let wo = g.matrix(&name("o"), WIDTH, heads * v_dim, ty);
         let bias = g.vector(&name("q.bias"), heads * dim, QuantType::F32);
         let (qn, kn) =
             (g.vector(&name("q_norm"), dim, QuantType::F32), g.vector(&name("k_norm"), dim, QuantType::F32));
@@ -127,7 +127,7 @@ fn dense(ty: QuantType) -> Graph {
         let kv = g.kv_layer(KvLayer {
             n_kv_heads: kv_heads,
             k_head_dim: dim,
-            v_head_dim: dim,
+            v_head_dim: v_dim,
             window: windowed.then_some(37),
             group: windowed.into(),
         });

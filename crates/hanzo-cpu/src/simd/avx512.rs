@@ -137,6 +137,12 @@ impl Simd for Avx512 {
         unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
     }
     #[inline(always)]
+    fn scale_by_power(self, p: __m512, rounded: __m512) -> __m512 {
+        // One instruction that rounds once, as the two products do.
+        let n = self.sub(rounded, self.splat(hanzo_quant::math::ROUND));
+        one!(_mm512_scalef_ps, p, n)
+    }
+    #[inline(always)]
     fn half_i(self, a: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_srai_epi32::<1>(a) }

@@ -18,7 +18,7 @@ fn horner<S: Simd, const N: usize>(s: S, c: &[f32; N], x: S::F) -> S::F {
 
 /// `p · 2^n`, `n` in the low bits of `rounded`.
 #[inline(always)]
-fn scale<S: Simd>(s: S, p: S::F, rounded: S::F) -> S::F {
+pub(super) fn scale<S: Simd>(s: S, p: S::F, rounded: S::F) -> S::F {
     let n = s.sub_i(s.bits(rounded), s.splat_i(ROUND.to_bits().cast_signed()));
     let half = s.half_i(n);
     let power = |n: S::I| s.from_bits(s.shl::<23>(s.add_i(n, s.splat_i(127))));
@@ -31,7 +31,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let rounded = s.fma(x, s.splat(LOG2_E), s.splat(ROUND));
     let n = s.sub(rounded, s.splat(ROUND));
     let r = s.fma(n, s.splat(-LN_2_LO), s.fma(n, s.splat(-LN_2_HI), x));
-    scale(s, horner(s, &EXP, r), rounded)
+    s.scale_by_power(horner(s, &EXP, r), rounded)
 }
 
 #[inline(always)]

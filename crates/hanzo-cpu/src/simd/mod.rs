@@ -84,6 +84,11 @@ pub(crate) trait Simd: Copy {
     fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts left by `N`.
     fn shl<const N: i32>(self, a: Self::I) -> Self::I;
+    /// `p · 2^n` rounded once, where `n` stands in the low bits of `rounded = n + ROUND` (`hanzo_quant::math`).
+    #[inline(always)]
+    fn scale_by_power(self, p: Self::F, rounded: Self::F) -> Self::F {
+        math::scale(self, p, rounded)
+    }
     /// Shifts right by one, keeping the sign.
     fn half_i(self, a: Self::I) -> Self::I;
 

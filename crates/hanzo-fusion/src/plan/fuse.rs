@@ -7,6 +7,7 @@
 //! * an elementwise op whose operand is a contraction's result that nobody else reads becomes that launch's epilogue
 //!   (bias, residual add, activation, gate · up, and the quantization of what comes out, which sees groups of columns): the
 //!   result is not written and read again. An epilogue takes the results of at most two contractions;
+//! * the quantization of an attention's result, if nobody else reads that and heads are whole groups, joins the attention;
 //! * a row-wise op joins the last row-wise launch of its domain, if its operands are there by then (residual add + norm +
 //!   quantize; q/k norm + rotation + cache write; softmax + top-k + gather + normalize): rows stay in cache, and threads
 //!   meet once;
@@ -18,6 +19,9 @@
 use crate::graph::{Graph, Op, Shape, Value};
 
 use super::{Domain, Launch, LaunchKind, PlanOptions};
+
+/// Columns that are quantized together (`hanzo_quant::canonical::GROUP`).
+const QUANTIZED_GROUP: usize = hanzo_quant::canonical::GROUP;
 
 pub(super) fn fuse(graph: &Graph, options: PlanOptions) -> Vec<Launch> {
     let mut fuser = Fuser {
@@ -88,10 +92,12 @@ impl Fuser<'_> {
             LaunchKind::Contract { x, ids, .. } => self.launches.iter().rposition(
                 |l| matches!(l.kind, LaunchKind::Contract { x: lx, ids: lids, .. } if lx == x && lids == ids),
             ),
-            LaunchKind::Rows(domain) => self.epilogue_home(value, ready).or_else(|| {
-                let at = self.launches.iter().rposition(|l| l.kind == LaunchKind::Rows(domain))?;
-                (at >= ready && self.rows_may_share(value, at)).then_some(at)
-            }),
+            LaunchKind::Rows(domain) => {
+                self.epilogue_home(value, ready).or(self.attention_home(value)).or_else(|| {
+                    let at = self.launches.iter().rposition(|l| l.kind == LaunchKind::Rows(domain))?;
+                    (at >= ready && self.rows_may_share(value, at)).then_some(at)
+                })
+            }
         }
     }
 
@@ -113,6 +119,14 @@ impl Fuser<'_> {
             }
         });
         (alone && reads_it && self.anchors_below(value, ready) <= 2).then_some(ready)
+    }
+
+    /// The attention launch whose result the node quantizes head by head.
+    fn attention_home(&self, value: Value) -> Option<usize> {
+        let Op::Quantize { x } = self.graph.nodes[value.index()].op else { return None };
+        let Op::Attention { kv, .. } = self.graph.nodes[x.index()].op else { return None };
+        let whole = self.graph.kv_layers.get(kv)?.v_head_dim.is_multiple_of(QUANTIZED_GROUP);
+        (whole && self.n_users[x.index()] == 1).then(|| self.launch_of[x.index()])
     }
 
     /// Contractions of launch `at` that the node's result is made of.

@@ -61,7 +61,7 @@ pub enum LaunchKind {
         /// How many of the launch's first nodes are contractions; the others are their epilogue.
         anchors: usize,
     },
-    /// One attention.
+    /// One attention, and the quantization of its result if it has one.
     Attention,
 }
 
