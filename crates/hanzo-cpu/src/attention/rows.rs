@@ -16,6 +16,9 @@ use crate::activations::Activations;
 use crate::isa::Isa;
 use crate::simd::{Kernel, LANES, Simd, dispatch, math};
 
+/// Numbers of the lanes.
+const LANE: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+
 /// Rows from which a tile is widened once for all of them.
 const PANEL_ROWS: usize = 9;
 
@@ -448,11 +451,11 @@ impl Weights<'_> {
             }
             if self.keys != (0, TILE) {
                 let hidden = s.splat(f32::NEG_INFINITY);
-                let lane = s.from_array(std::array::from_fn(|i| i as f32));
+                let lane = s.from_array(LANE);
                 for b in 0..BLOCKS {
-                    let bound = |k: usize| s.splat(k as f32 - (b * LANES) as f32);
-                    v[b] = s.select_lt(lane, bound(self.keys.0), hidden, v[b]);
-                    v[b] = s.select_lt(lane, bound(self.keys.1), v[b], hidden);
+                    let first = (b * LANES) as f32;
+                    v[b] = s.select_lt(lane, s.splat(self.keys.0 as f32 - first), hidden, v[b]);
+                    v[b] = s.select_lt(lane, s.splat(self.keys.1 as f32 - first), v[b], hidden);
                 }
             }
             let top = s.max_lane(s.max(s.max(v[0], v[1]), s.max(v[2], v[3])));

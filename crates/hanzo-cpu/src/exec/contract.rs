@@ -8,7 +8,7 @@ use crate::CpuError;
 use crate::contract::{Routes, Rows, matmul, matmul_pair, moe_matmul, moe_matmul_pair};
 use crate::epilogue::{Epilogue, PairEpilogue, SEGMENT};
 use crate::isa::Isa;
-use crate::ops::elementwise::{Binary, Unary, apply};
+use crate::ops::elementwise::{Binary, Unary, binary_in_place, unary_in_place};
 use crate::pool::Ctx;
 use crate::simd::{Kernel, Simd, dispatch};
 
@@ -155,7 +155,12 @@ impl Finisher<'_> {
             } else {
                 let (p, n) = view.words(result, m, 1);
                 if n0 + y.len() <= n {
-                    std::slice::from_raw_parts_mut(p.add(n0), y.len()).copy_from_slice(y);
+                    let out = std::slice::from_raw_parts_mut(p.add(n0), y.len());
+                    // The known length of a whole segment makes this a few vector moves.
+                    match (out.first_chunk_mut::<SEGMENT>(), y.first_chunk::<SEGMENT>()) {
+                        (Some(out), Some(y)) => *out = *y,
+                        _ => out.copy_from_slice(y),
+                    }
                 }
             }
         }
@@ -192,20 +197,20 @@ impl Kernel for Segment<'_, '_> {
         let Segment { f, m, n0, y: [y, up] } = self;
         for step in &f.output.steps {
             match *step {
-                StepOp::Unary(0, op) => apply::unary(s, op, y),
-                StepOp::Unary(_, op) => apply::unary(s, op, up),
-                StepOp::Merge(op) => apply::binary(s, op, y, up),
+                StepOp::Unary(0, op) => unary_in_place(s, op, y),
+                StepOp::Unary(_, op) => unary_in_place(s, op, up),
+                StepOp::Merge(op) => binary_in_place(s, op, y, up),
                 StepOp::Weight(at, op, w) => {
                     let (y, weight) =
                         (if at == 0 { &mut *y } else { &mut *up }, f.r.weight(w).vector().unwrap_or(&[]));
-                    apply::binary(s, op, y, weight.get(n0..n0 + y.len()).unwrap_or(&[]));
+                    binary_in_place(s, op, y, weight.get(n0..n0 + y.len()).unwrap_or(&[]));
                 }
                 StepOp::Value(at, op, v) => {
                     let y = if at == 0 { &mut *y } else { &mut *up };
                     let (p, n) = f.r.view.words(v, m, 1);
                     if n0 + y.len() <= n {
                         // SAFETY: in bounds; made by an earlier launch.
-                        apply::binary(s, op, y, unsafe { std::slice::from_raw_parts(p.add(n0), y.len()) });
+                        binary_in_place(s, op, y, unsafe { std::slice::from_raw_parts(p.add(n0), y.len()) });
                     }
                 }
             }

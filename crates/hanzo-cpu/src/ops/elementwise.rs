@@ -2,7 +2,7 @@
 
 use hanzo_fusion::graph::Activation;
 
-use super::{map, map2};
+use super::{Map, Map2, map, map_in_place, map2, map2_in_place};
 use crate::isa::Isa;
 use crate::simd::{Kernel, Simd, dispatch, math};
 
@@ -11,26 +11,6 @@ use crate::simd::{Kernel, Simd, dispatch, math};
 pub(crate) enum Binary {
     Add,
     Mul,
-}
-
-struct Binaries<'a>(Binary, &'a [f32], &'a [f32], &'a mut [f32]);
-
-impl Kernel for Binaries<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Binaries(op, a, b, out) = self;
-        match op {
-            Binary::Add => map2(s, a, b, out, |a, b| s.add(a, b)),
-            Binary::Mul => map2(s, a, b, out, |a, b| s.mul(a, b)),
-        }
-    }
-}
-
-/// `out = a ∘ b`, all of one length.
-pub(crate) fn binary(isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
-    debug_assert!(a.len() == out.len() && b.len() == out.len());
-    dispatch(isa, Binaries(op, a, b, out));
 }
 
 /// A function of one element.
@@ -42,6 +22,127 @@ pub(crate) enum Unary {
     Softcap(f32),
 }
 
+macro_rules! unary_map {
+    ($($name:ident: |$s:ident, $x:ident| $body:expr;)+) => {
+        $(
+            #[derive(Clone, Copy)]
+            struct $name;
+            impl Map for $name {
+                #[inline(always)]
+                fn at<S: Simd>(self, $s: S, $x: S::F) -> S::F {
+                    $body
+                }
+            }
+        )+
+    };
+}
+
+unary_map! {
+    Silu: |s, x| math::silu(s, x);
+    GeluTanh: |s, x| math::gelu_tanh(s, x);
+    Gelu: |s, x| math::gelu_erf(s, x);
+    Relu: |s, x| s.max(s.splat(0.0), x);
+    Sigmoid: |s, x| math::sigmoid(s, x);
+    Tanh: |s, x| math::tanh(s, x);
+}
+
+#[derive(Clone, Copy)]
+struct Scale(f32);
+impl Map for Scale {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.mul(x, s.splat(self.0))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Softcap(f32);
+impl Map for Softcap {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        let cap = s.splat(self.0);
+        s.mul(cap, math::tanh(s, s.div(x, cap)))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Add;
+impl Map2 for Add {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
+        s.add(a, b)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Mul;
+impl Map2 for Mul {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
+        s.mul(a, b)
+    }
+}
+
+/// Calls `$run` with the function that `$op` names.
+macro_rules! with_unary {
+    ($op:expr, $f:ident => $run:expr) => {
+        match $op {
+            Unary::Scale(factor) => {
+                let $f = Scale(factor);
+                $run
+            }
+            Unary::Softcap(cap) => {
+                let $f = Softcap(cap);
+                $run
+            }
+            Unary::Activate(Activation::Silu) => {
+                let $f = Silu;
+                $run
+            }
+            Unary::Activate(Activation::GeluTanh) => {
+                let $f = GeluTanh;
+                $run
+            }
+            Unary::Activate(Activation::Gelu) => {
+                let $f = Gelu;
+                $run
+            }
+            Unary::Activate(Activation::Relu) => {
+                let $f = Relu;
+                $run
+            }
+            Unary::Activate(Activation::Sigmoid) => {
+                let $f = Sigmoid;
+                $run
+            }
+            Unary::Activate(Activation::Tanh) => {
+                let $f = Tanh;
+                $run
+            }
+        }
+    };
+}
+
+struct Binaries<'a>(Binary, &'a [f32], &'a [f32], &'a mut [f32]);
+
+impl Kernel for Binaries<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Binaries(op, a, b, out) = self;
+        match op {
+            Binary::Add => map2(s, a, b, out, Add),
+            Binary::Mul => map2(s, a, b, out, Mul),
+        }
+    }
+}
+
+/// `out = a ∘ b`, all of one length.
+pub(crate) fn binary(isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    debug_assert!(a.len() == out.len() && b.len() == out.len());
+    dispatch(isa, Binaries(op, a, b, out));
+}
+
 struct Unaries<'a>(Unary, &'a [f32], &'a mut [f32]);
 
 impl Kernel for Unaries<'_> {
@@ -49,19 +150,7 @@ impl Kernel for Unaries<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Unaries(op, x, out) = self;
-        match op {
-            Unary::Scale(factor) => map(s, x, out, |x| s.mul(x, s.splat(factor))),
-            Unary::Softcap(cap) => {
-                let cap = s.splat(cap);
-                map(s, x, out, |x| s.mul(cap, math::tanh(s, s.div(x, cap))));
-            }
-            Unary::Activate(Activation::Silu) => map(s, x, out, |x| math::silu(s, x)),
-            Unary::Activate(Activation::GeluTanh) => map(s, x, out, |x| math::gelu_tanh(s, x)),
-            Unary::Activate(Activation::Gelu) => map(s, x, out, |x| math::gelu_erf(s, x)),
-            Unary::Activate(Activation::Relu) => map(s, x, out, |x| s.max(s.splat(0.0), x)),
-            Unary::Activate(Activation::Sigmoid) => map(s, x, out, |x| math::sigmoid(s, x)),
-            Unary::Activate(Activation::Tanh) => map(s, x, out, |x| math::tanh(s, x)),
-        }
+        with_unary!(op, f => map(s, x, out, f));
     }
 }
 
@@ -71,59 +160,17 @@ pub(crate) fn unary(isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
     dispatch(isa, Unaries(op, x, out));
 }
 
-/// The same operations in place, for kernels that are already on an instruction set.
-pub(crate) mod apply {
-    use super::{Binary, Unary};
-    use crate::simd::{LANES, Simd, math};
-    use hanzo_fusion::graph::Activation;
+/// `y = f(y)`, for kernels that are already on an instruction set.
+#[inline(always)]
+pub(crate) fn unary_in_place<S: Simd>(s: S, op: Unary, y: &mut [f32]) {
+    with_unary!(op, f => map_in_place(s, y, f));
+}
 
-    #[inline(always)]
-    fn each<S: Simd>(s: S, y: &mut [f32], f: impl Fn(S::F) -> S::F) {
-        let mut whole = y.chunks_exact_mut(LANES);
-        for y in &mut whole {
-            // SAFETY: the chunk has 16 elements.
-            unsafe { s.store(f(s.load(y.as_ptr())), y.as_mut_ptr()) };
-        }
-        let tail = whole.into_remainder();
-        if !tail.is_empty() {
-            s.store_part(f(s.load_part(tail, 0.0)), tail);
-        }
-    }
-
-    /// `y = f(y)`.
-    #[inline(always)]
-    pub(crate) fn unary<S: Simd>(s: S, op: Unary, y: &mut [f32]) {
-        match op {
-            Unary::Scale(factor) => each(s, y, |x| s.mul(x, s.splat(factor))),
-            Unary::Softcap(cap) => {
-                let cap = s.splat(cap);
-                each(s, y, |x| s.mul(cap, math::tanh(s, s.div(x, cap))));
-            }
-            Unary::Activate(Activation::Silu) => each(s, y, |x| math::silu(s, x)),
-            Unary::Activate(Activation::GeluTanh) => each(s, y, |x| math::gelu_tanh(s, x)),
-            Unary::Activate(Activation::Gelu) => each(s, y, |x| math::gelu_erf(s, x)),
-            Unary::Activate(Activation::Relu) => each(s, y, |x| s.max(s.splat(0.0), x)),
-            Unary::Activate(Activation::Sigmoid) => each(s, y, |x| math::sigmoid(s, x)),
-            Unary::Activate(Activation::Tanh) => each(s, y, |x| math::tanh(s, x)),
-        }
-    }
-
-    /// `y = y ∘ b`, for as many elements as `b` has.
-    #[inline(always)]
-    pub(crate) fn binary<S: Simd>(s: S, op: Binary, y: &mut [f32], b: &[f32]) {
-        let f = |x, b| match op {
-            Binary::Add => s.add(x, b),
-            Binary::Mul => s.mul(x, b),
-        };
-        let mut whole = y.chunks_exact_mut(LANES);
-        let mut bs = b.chunks_exact(LANES);
-        for (y, b) in (&mut whole).zip(&mut bs) {
-            // SAFETY: both chunks have 16 elements.
-            unsafe { s.store(f(s.load(y.as_ptr()), s.load(b.as_ptr())), y.as_mut_ptr()) };
-        }
-        let tail = whole.into_remainder();
-        if !tail.is_empty() {
-            s.store_part(f(s.load_part(tail, 0.0), s.load_part(bs.remainder(), 0.0)), tail);
-        }
+/// `y = y ∘ b`, likewise, for as many elements as both have.
+#[inline(always)]
+pub(crate) fn binary_in_place<S: Simd>(s: S, op: Binary, y: &mut [f32], b: &[f32]) {
+    match op {
+        Binary::Add => map2_in_place(s, y, b, Add),
+        Binary::Mul => map2_in_place(s, y, b, Mul),
     }
 }

@@ -1,8 +1,111 @@
 //! Norms, softmax and sums of a row.
 
-use super::{map, map2, reduce};
+use super::{Fold, Map, Map2, map, map_in_place, map2, map2_in_place, reduce};
 use crate::isa::Isa;
-use crate::simd::{Kernel, LANES, Simd, dispatch, math};
+use crate::simd::{Kernel, Simd, dispatch, math};
+
+/// `acc + x²`.
+#[derive(Clone, Copy)]
+struct Squares;
+impl Fold for Squares {
+    #[inline(always)]
+    fn step<S: Simd>(self, s: S, acc: S::F, x: S::F) -> S::F {
+        s.fma(x, x, acc)
+    }
+}
+
+/// `acc + x`.
+#[derive(Clone, Copy)]
+struct Sum;
+impl Fold for Sum {
+    #[inline(always)]
+    fn step<S: Simd>(self, s: S, acc: S::F, x: S::F) -> S::F {
+        s.add(acc, x)
+    }
+}
+
+/// `acc + (x - mean)²`.
+#[derive(Clone, Copy)]
+struct Spread(f32);
+impl Fold for Spread {
+    #[inline(always)]
+    fn step<S: Simd>(self, s: S, acc: S::F, x: S::F) -> S::F {
+        let d = s.sub(x, s.splat(self.0));
+        s.fma(d, d, acc)
+    }
+}
+
+/// `x · factor`, then `· w`.
+#[derive(Clone, Copy)]
+struct Times(f32);
+impl Map for Times {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.mul(x, s.splat(self.0))
+    }
+}
+impl Map2 for Times {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F, w: S::F) -> S::F {
+        s.mul(s.mul(x, s.splat(self.0)), w)
+    }
+}
+
+/// `(x - mean) · factor`, then `· w`.
+#[derive(Clone, Copy)]
+struct Centred(f32, f32);
+impl Map for Centred {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.mul(s.sub(x, s.splat(self.0)), s.splat(self.1))
+    }
+}
+impl Map2 for Centred {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F, w: S::F) -> S::F {
+        s.mul(Map::at(self, s, x), w)
+    }
+}
+
+/// `a + b`.
+#[derive(Clone, Copy)]
+struct Plus;
+impl Map2 for Plus {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
+        s.add(a, b)
+    }
+}
+
+/// `exp(x - max)`.
+#[derive(Clone, Copy)]
+struct ExpBelow(f32);
+impl Map for ExpBelow {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        math::exp(s, s.sub(x, s.splat(self.0)))
+    }
+}
+
+/// `x / divisor`.
+#[derive(Clone, Copy)]
+struct Over(f32);
+impl Map for Over {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.div(x, s.splat(self.0))
+    }
+}
+
+/// `w · x + acc`, rounded once.
+#[derive(Clone, Copy)]
+struct Accumulate(f32);
+impl Map2 for Accumulate {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, acc: S::F, x: S::F) -> S::F {
+        s.fma(s.splat(self.0), x, acc)
+    }
+}
 
 /// `x / sqrt(mean(x²) + eps) · weight` of every group: squares are added by fused multiply-adds, the mean is the sum
 /// divided by the count, and `1 / sqrt(…)` is a square root and a division; then two products an element.
@@ -19,11 +122,11 @@ impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (x, out) in self.x.chunks_exact(self.group).zip(self.out.chunks_exact_mut(self.group)) {
-            let squares = reduce(s, x, 0.0, |acc, x| s.fma(x, x, acc));
-            let inv = s.splat(1.0 / (squares / x.len() as f32 + self.eps).sqrt());
+            let squares = reduce(s, x, 0.0, Squares);
+            let inv = 1.0 / (squares / x.len() as f32 + self.eps).sqrt();
             match self.weight {
-                Some(weight) => map2(s, x, weight, out, |x, w| s.mul(s.mul(x, inv), w)),
-                None => map(s, x, out, |x| s.mul(x, inv)),
+                Some(weight) => map2(s, x, weight, out, Times(inv)),
+                None => map(s, x, out, Times(inv)),
             }
         }
     }
@@ -51,29 +154,18 @@ impl Kernel for LayerNorm<'_> {
     fn run<S: Simd>(self, s: S) {
         for (x, out) in self.x.chunks_exact(self.group).zip(self.out.chunks_exact_mut(self.group)) {
             let n = x.len() as f32;
-            let mean = reduce(s, x, 0.0, |acc, x| s.add(acc, x)) / n;
-            let m = s.splat(mean);
+            let mean = reduce(s, x, 0.0, Sum) / n;
             // Padding equals the mean, so that its difference is zero.
-            let squares = reduce(s, x, mean, |acc, x| {
-                let d = s.sub(x, m);
-                s.fma(d, d, acc)
-            });
-            let inv = s.splat(1.0 / (squares / n + self.eps).sqrt());
+            let squares = reduce(s, x, mean, Spread(mean));
+            let inv = 1.0 / (squares / n + self.eps).sqrt();
             match self.weight {
-                Some(weight) => map2(s, x, weight, out, |x, w| s.mul(s.mul(s.sub(x, m), inv), w)),
-                None => map(s, x, out, |x| s.mul(s.sub(x, m), inv)),
+                Some(weight) => map2(s, x, weight, out, Centred(mean, inv)),
+                None => map(s, x, out, Centred(mean, inv)),
             }
             if let Some(bias) = self.bias {
-                add_in_place(s, out, bias);
+                map2_in_place(s, out, bias, Plus);
             }
         }
-    }
-}
-
-#[inline(always)]
-fn add_in_place<S: Simd>(s: S, out: &mut [f32], bias: &[f32]) {
-    for (out, bias) in out.chunks_mut(LANES).zip(bias.chunks(LANES)) {
-        s.store_part(s.add(s.load_part(out, 0.0), s.load_part(bias, 0.0)), out);
     }
 }
 
@@ -89,12 +181,10 @@ impl Kernel for Softmax<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Softmax(x, out) = self;
-        let max = s.splat(x.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m }));
-        map(s, x, out, |x| math::exp(s, s.sub(x, max)));
-        let sum = s.splat(reduce(s, out, 0.0, |acc, x| s.add(acc, x)));
-        for part in out.chunks_mut(LANES) {
-            s.store_part(s.div(s.load_part(part, 0.0), sum), part);
-        }
+        let max = x.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m });
+        map(s, x, out, ExpBelow(max));
+        let sum = reduce(s, out, 0.0, Sum);
+        map_in_place(s, out, Over(sum));
     }
 }
 
@@ -110,9 +200,8 @@ impl Kernel for NormalizeSum<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let NormalizeSum(x, floor, out) = self;
-        let sum = reduce(s, x, 0.0, |acc, x| s.add(acc, x));
-        let divisor = s.splat(if sum > floor { sum } else { floor });
-        map(s, x, out, |x| s.div(x, divisor));
+        let sum = reduce(s, x, 0.0, Sum);
+        map(s, x, out, Over(if sum > floor { sum } else { floor }));
     }
 }
 
@@ -128,10 +217,7 @@ impl Kernel for Axpy<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Axpy(w, x, out) = self;
-        let w = s.splat(w);
-        for (out, x) in out.chunks_mut(LANES).zip(x.chunks(LANES)) {
-            s.store_part(s.fma(w, s.load_part(x, 0.0), s.load_part(out, 0.0)), out);
-        }
+        map2_in_place(s, out, x, Accumulate(w));
     }
 }
 

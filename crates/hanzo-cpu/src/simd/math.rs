@@ -21,8 +21,13 @@ fn horner<S: Simd, const N: usize>(s: S, c: &[f32; N], x: S::F) -> S::F {
 pub(super) fn scale<S: Simd>(s: S, p: S::F, rounded: S::F) -> S::F {
     let n = s.sub_i(s.bits(rounded), s.splat_i(ROUND.to_bits().cast_signed()));
     let half = s.half_i(n);
-    let power = |n: S::I| s.from_bits(s.shl::<23>(s.add_i(n, s.splat_i(127))));
-    s.mul(s.mul(p, power(half)), power(s.sub_i(n, half)))
+    s.mul(s.mul(p, power(s, half)), power(s, s.sub_i(n, half)))
+}
+
+/// `2^n`.
+#[inline(always)]
+fn power<S: Simd>(s: S, n: S::I) -> S::F {
+    s.from_bits(s.shl::<23>(s.add_i(n, s.splat_i(127))))
 }
 
 #[inline(always)]

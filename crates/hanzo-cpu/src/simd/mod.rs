@@ -181,15 +181,23 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
             kernel.run(unsafe { Avx512::new() })
         }
         match isa {
-            // SAFETY: the machine has what is asked for; feature detection is cached, a load and a test.
-            Isa::Avx512 if isa.is_available() => return unsafe { avx512(kernel) },
-            // SAFETY: as above.
-            Isa::Avx2 | Isa::AvxVnni if isa.is_available() => return unsafe { avx2(kernel) },
+            // SAFETY: the machine has what is asked for.
+            Isa::Avx512 if isa <= best() => return unsafe { avx512(kernel) },
+            // SAFETY: as above; what has AVX-512 or AVX-VNNI here has AVX2 too.
+            Isa::Avx2 | Isa::AvxVnni if Isa::Avx2 <= best() => return unsafe { avx2(kernel) },
             _ => {}
         }
     }
     let _ = isa;
     kernel.run(Scalar)
+}
+
+/// [`Isa::best`], found out once: kernels are dispatched some hundred thousand times a step.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn best() -> Isa {
+    static BEST: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
+    *BEST.get_or_init(Isa::best)
 }
 
 #[cfg(test)]
