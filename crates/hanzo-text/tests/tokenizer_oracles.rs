@@ -92,37 +92,27 @@ fn real(name: &str, vocabulary: &Path) {
 }
 
 /// A model file in the folder that `HANZO_TEST_MODELS` names.
-fn model(pattern: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("HANZO_TEST_MODELS").map(PathBuf::from);
-    let found = folder.and_then(|folder| {
-        std::fs::read_dir(folder).ok()?.filter_map(|e| Some(e.ok()?.path())).find(|p| {
-            let name = p.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            name.ends_with(".gguf") && name.contains(pattern)
-        })
-    });
-    if found.is_none() {
-        eprintln!("skipped: no {pattern} model in HANZO_TEST_MODELS");
-    }
-    found
+fn model(name: &str) -> Option<PathBuf> {
+    present(PathBuf::from(std::env::var_os("HANZO_TEST_MODELS").unwrap_or_default()).join(name))
 }
 
 #[test]
 fn smollm2() {
-    if let Some(path) = model("smollm2") {
+    if let Some(path) = model("SmolLM2-135M-Instruct-Q4_1.gguf") {
         real("smollm2-135m-q4_1.json", &path);
     }
 }
 
 #[test]
 fn qwen25_coder() {
-    if let Some(path) = model("coder-0.5b") {
+    if let Some(path) = model("Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf") {
         real("qwen2.5-coder-0.5b-q4_k_m.json", &path);
     }
 }
 
 #[test]
 fn gemma3() {
-    if let Some(path) = model("gemma-3-270m").or_else(|| model("gemma3-270m")) {
+    if let Some(path) = model("gemma-3-270m-Q4_K_M.gguf") {
         real("gemma3-270m-q4_k_m.json", &path);
     }
 }
