@@ -222,7 +222,7 @@ fn resolve(
     is_result: impl Fn(u32) -> bool,
     by_character: bool,
 ) -> Result<(PairMap, usize), TokenizerError> {
-    let mut pairs = PairMap::with_capacity(merges.len());
+    let mut pairs = Vec::with_capacity(merges.len());
     let mut skipped = 0;
     let mut joined = Vec::new();
     // Merges are usually listed in the order of the tokens they make, so the next token is tried before the table.
@@ -248,12 +248,12 @@ fn resolve(
         match (map.get(tokens, left), map.get(tokens, right), merged) {
             (Some(left), Some(right), Some(merged)) => {
                 last = merged;
-                pairs.insert(left, right, index as u32, merged);
+                pairs.push(((left, right), (index as u32, merged)));
             }
             _ => skipped += 1,
         }
     }
-    Ok((pairs, skipped))
+    Ok((PairMap::new(&pairs), skipped))
 }
 
 /// Appends the bytes that a spelling stands for.

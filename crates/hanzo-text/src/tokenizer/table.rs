@@ -150,10 +150,43 @@ pub(crate) struct PairMap {
 const EMPTY: u64 = u64::MAX;
 
 impl PairMap {
-    /// A table with room for `n` pairs.
-    pub(crate) fn with_capacity(n: usize) -> Self {
+    /// The table of `merges`, each a pair with its rank and merged id. Of equal pairs the first counts.
+    ///
+    /// The table outgrows the processor's caches, so merges are first brought into the order of the table's regions.
+    pub(crate) fn new(merges: &[((u32, u32), (u32, u32))]) -> Self {
+        let n = merges.len();
         let size = (n.max(4) + n / 3).next_power_of_two();
-        Self { seed: seed(), mask: size - 1, slots: vec![(EMPTY, 0); size] }
+        let mut map = Self { seed: seed(), mask: size - 1, slots: vec![(EMPTY, 0); size] };
+        let region_bits = size.trailing_zeros().saturating_sub(12).min(8);
+        let region = |start: usize| start >> (size.trailing_zeros() - region_bits);
+
+        let mut ends = vec![0usize; (1 << region_bits) + 1];
+        let slots: Vec<(u64, u64)> = merges
+            .iter()
+            .map(|&((left, right), (rank, merged))| {
+                let key = u64::from(left) << 32 | u64::from(right);
+                if let Some(end) = ends.get_mut(region(map.start(key)) + 1) {
+                    *end += 1;
+                }
+                (key, u64::from(rank) << 32 | u64::from(merged))
+            })
+            .collect();
+        for i in 1..ends.len() {
+            ends[i] += ends[i - 1];
+        }
+        let mut ordered = vec![(EMPTY, 0); n];
+        for slot in slots {
+            if let Some(next) = ends.get_mut(region(map.start(slot.0))) {
+                if let Some(place) = ordered.get_mut(*next) {
+                    *place = slot;
+                }
+                *next += 1;
+            }
+        }
+        for slot in ordered {
+            map.insert(slot);
+        }
+        map
     }
 
     #[inline]
@@ -161,22 +194,19 @@ impl PairMap {
         fold(key ^ self.seed, K) as usize & self.mask
     }
 
-    /// Inserts a merge unless the pair has one already; returns whether it was inserted.
-    pub(crate) fn insert(&mut self, left: u32, right: u32, rank: u32, merged: u32) -> bool {
-        let key = u64::from(left) << 32 | u64::from(right);
-        let mut i = self.start(key);
+    fn insert(&mut self, new: (u64, u64)) {
+        let mut i = self.start(new.0);
         for _ in 0..=self.mask {
-            let Some(slot) = self.slots.get_mut(i) else { return false };
+            let Some(slot) = self.slots.get_mut(i) else { return };
             if slot.0 == EMPTY {
-                *slot = (key, u64::from(rank) << 32 | u64::from(merged));
-                return true;
+                *slot = new;
+                return;
             }
-            if slot.0 == key {
-                return false;
+            if slot.0 == new.0 {
+                return;
             }
             i = (i + 1) & self.mask;
         }
-        false
     }
 
     /// Rank and merged id of a pair.
@@ -221,14 +251,15 @@ mod tests {
 
     #[test]
     fn pairs_round_trip_and_first_wins() {
-        let mut map = PairMap::with_capacity(3000);
-        for i in 0..3000u32 {
-            assert!(map.insert(i, i * 7 % 11, i, i + 1));
-            assert!(!map.insert(i, i * 7 % 11, 0, 0));
-        }
-        for i in 0..3000u32 {
-            assert_eq!(map.get(i, i * 7 % 11), Some((i, i + 1)));
-            assert_eq!(map.get(i, 12), None);
+        for n in [0, 1, 100, 3000, 40_000] {
+            let mut merges: Vec<_> = (0..n).map(|i| ((i, i * 7 % 11), (i, i + 1))).collect();
+            merges.extend((0..n).map(|i| ((i, i * 7 % 11), (n + i, 0))));
+            let map = PairMap::new(&merges);
+            for i in 0..n {
+                assert_eq!(map.get(i, i * 7 % 11), Some((i, i + 1)));
+                assert_eq!(map.get(i, 12), None);
+            }
+            assert_eq!(map.get(u32::MAX, u32::MAX), None);
         }
     }
 }
