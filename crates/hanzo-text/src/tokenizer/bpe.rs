@@ -7,7 +7,7 @@ use super::byte_level;
 use super::cache::Scratch;
 use super::merge::{MergeRule, NO_ID, Symbols};
 use super::pretokenize::{Cuts, Preset, Pretokenizer, Step};
-use super::table::{ByteMap, PairMap};
+use super::table::{ByteMap, Merge, PairMap};
 use super::vocab::{TokenList, TokenType};
 use super::{TokenizerError, unescape_spaces, utf8};
 use std::borrow::Cow;
@@ -248,7 +248,7 @@ fn resolve(
         match (map.get(tokens, left), map.get(tokens, right), merged) {
             (Some(left), Some(right), Some(merged)) => {
                 last = merged;
-                pairs.push(((left, right), (index as u32, merged)));
+                pairs.push(Merge { left, right, rank: index as u32, merged });
             }
             _ => skipped += 1,
         }

@@ -138,6 +138,15 @@ fn is_key(slot: &Slot, list: &TokenList, key: &[u8]) -> bool {
     slot.id != 0 && (key.len() <= 8 || list.get(slot.id as usize - 1) == Some(key))
 }
 
+/// A merge over ids.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Merge {
+    pub(crate) left: u32,
+    pub(crate) right: u32,
+    pub(crate) rank: u32,
+    pub(crate) merged: u32,
+}
+
 /// Pair of ids → (rank, merged id).
 #[derive(Debug)]
 pub(crate) struct PairMap {
@@ -150,10 +159,10 @@ pub(crate) struct PairMap {
 const EMPTY: u64 = u64::MAX;
 
 impl PairMap {
-    /// The table of `merges`, each a pair with its rank and merged id. Of equal pairs the first counts.
+    /// The table of `merges`. Of equal pairs the first counts.
     ///
     /// The table outgrows the processor's caches, so merges are first brought into the order of the table's regions.
-    pub(crate) fn new(merges: &[((u32, u32), (u32, u32))]) -> Self {
+    pub(crate) fn new(merges: &[Merge]) -> Self {
         let n = merges.len();
         let size = (n.max(4) + n / 3).next_power_of_two();
         let mut map = Self { seed: seed(), mask: size - 1, slots: vec![(EMPTY, 0); size] };
@@ -163,7 +172,7 @@ impl PairMap {
         let mut ends = vec![0usize; (1 << region_bits) + 1];
         let slots: Vec<(u64, u64)> = merges
             .iter()
-            .map(|&((left, right), (rank, merged))| {
+            .map(|&Merge { left, right, rank, merged }| {
                 let key = u64::from(left) << 32 | u64::from(right);
                 if let Some(end) = ends.get_mut(region(map.start(key)) + 1) {
                     *end += 1;
@@ -251,9 +260,10 @@ mod tests {
 
     #[test]
     fn pairs_round_trip_and_first_wins() {
+        let merge = |left, rank, merged| Merge { left, right: left * 7 % 11, rank, merged };
         for n in [0, 1, 100, 3000, 40_000] {
-            let mut merges: Vec<_> = (0..n).map(|i| ((i, i * 7 % 11), (i, i + 1))).collect();
-            merges.extend((0..n).map(|i| ((i, i * 7 % 11), (n + i, 0))));
+            let mut merges: Vec<_> = (0..n).map(|i| merge(i, i, i + 1)).collect();
+            merges.extend((0..n).map(|i| merge(i, n + i, 0)));
             let map = PairMap::new(&merges);
             for i in 0..n {
                 assert_eq!(map.get(i, i * 7 % 11), Some((i, i + 1)));
