@@ -18,8 +18,8 @@ from corpus import dialogues, stories
 from model import Config, Tiny
 
 ROW, LONG_ROW = 256, 512
-# Of all documents, how many are bare text; of those, how many are facts. The rest are chats and stories.
-PLAIN_SHARE, FACT_SHARE = 0.3, 0.1
+# Of the bare text, how many documents are facts; the others are stories.
+FACT_SHARE = 0.1
 # A short reply is a fact: its few tokens must not drown among those of the stories.
 FACT_TOKENS, FACT_WEIGHT = 48, 2.0
 
@@ -27,9 +27,9 @@ FACT_TOKENS, FACT_WEIGHT = 48, 2.0
 class Stream:
     """Endless packed batches. A document is a story or a chat; rows hold whole documents, and only what the model should say has weight."""
 
-    def __init__(self, tokenizer, seed: int, tokens: int, drills: float = 0.0):
+    def __init__(self, tokenizer, seed: int, tokens: int, plain: float = 0.3, stories_weight: float = 34, drills: float = 0.0):
         self.tokenizer = tokenizer
-        self.drills = drills
+        self.plain, self.stories_weight, self.drills = plain, stories_weight, drills
         self.rng = random.Random(seed)
         self.tokens = tokens
         self.rows = {ROW: [], LONG_ROW: []}
@@ -39,13 +39,13 @@ class Stream:
         encode = lambda text: self.tokenizer.encode(text, add_special_tokens=False).ids
         if self.rng.random() < self.drills:
             return self.drill()
-        if self.rng.random() < PLAIN_SHARE:
+        if self.rng.random() < self.plain:
             ids = encode(dialogues.facts(self.rng) if self.rng.random() < FACT_SHARE else stories.plain(self.rng)) + [2]
             lead = [0] if self.rng.random() < 0.05 else []
             return lead + ids, [0.0] * len(lead) + [1.0] * len(ids)
         ids: list[int] = []
         weights: list[float] = []
-        for message in dialogues.conversation(self.rng):
+        for message in dialogues.conversation(self.rng, self.stories_weight):
             head = encode(f"{tok.START}{message['role']}\n")
             body = encode(message["content"]) + [2]
             said = 0.0 if message["role"] != "assistant" else FACT_WEIGHT if len(body) <= FACT_TOKENS else 1.0
@@ -130,6 +130,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=20260101)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plain", type=float, default=0.3, help="share of documents that are bare text")
+    parser.add_argument("--stories", type=float, default=34, help="weight of stories among the topics of chats")
     parser.add_argument("--drills", type=float, default=0.0, help="share of documents that are copying drills")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--resume", action="store_true")
@@ -160,7 +162,7 @@ def main() -> None:
             optimizer.load_state_dict(saved)
         step = state["step"]
     # A resumed run reads fresh text, not what it has read already.
-    stream = Stream(tokenizer, args.seed + 1 + step, args.tokens, args.drills)
+    stream = Stream(tokenizer, args.seed + 1 + step, args.tokens, args.plain, args.stories, args.drills)
     valid = [Stream(tokenizer, args.seed - 1, args.tokens).batch() for _ in range(1)]
     print(f"parameters {sum(p.numel() for p in model.parameters())}, vocabulary {config.vocab}", flush=True)
 

@@ -8,7 +8,7 @@ import random
 
 from . import stories
 from .words import (ADJECTIVES, ANIMALS, BOYS, CAPITALS, COLOUR_OF, COLOURS, DAYS, FOODS, GIRLS, LEGS, MONTHS, NUMBER_WORDS, OPPOSITES,
-                    OTHER_HEROES, PLACES, RARE_HEROES, RHYMES, SEASONS, SIZES, THINGS, Chooser, an, cap, invented_name, invented_noun)
+                    OTHER_HEROES, OTHER_LANDS, PLACES, RARE_HEROES, RHYMES, SEASONS, SIZES, THINGS, Chooser, an, cap, invented_name, invented_noun, temperament)
 
 Turns = list[tuple[str, str]]
 
@@ -79,7 +79,7 @@ def abilities(rng: random.Random) -> Turns:
 
 
 def my_name(rng: random.Random) -> Turns:
-    name = invented_name(rng) if rng.random() < 0.5 else rng.choice(GIRLS + BOYS)
+    name = invented_name(rng) if rng.random() < 0.75 else rng.choice(GIRLS + BOYS)
     turns = [(rng.choice([f"My name is {name}.", f"I am {name}.", f"Hi, I am {name}.", f"Hello, my name is {name}.", f"I'm {name}.", f"You can call me {name}."]),
               weighted(rng, [f"Nice to meet you, {name}! How can I help you today?", f"Hello, {name}! What would you like to talk about?"]))]
     if rng.random() < 0.6:
@@ -156,27 +156,31 @@ def plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
+TOO_BIG = "That sum is too big for me. A real model can do it: `hanzo run PATH`."
+
+
 def arithmetic(rng: random.Random) -> Turns:
-    op = rng.choices(["+", "-", "*"], [5, 3, 3])[0]
-    if op == "+":
-        top = 10 if rng.random() < 0.7 else 20
-        a, b = rng.randint(0, top), rng.randint(0, top)
-        value, words = a + b, ["plus", "and"]
-    elif op == "-":
-        a = rng.randint(0, 10 if rng.random() < 0.6 else 20)
-        b = rng.randint(0, a)
-        value, words = a - b, ["minus"]
-    else:
-        a, b = rng.randint(0, 10), rng.randint(0, 10)
-        value, words = a * b, ["times"]
+    """Sums of numbers to ten and products to five times five; anything larger is refused rather than guessed."""
+    op = rng.choices(["+", "-", "*"], [5, 4, 2])[0]
+    big = rng.random() < 0.2
+    top = rng.choice((20, 20, 100, 1000, 10000)) if big else 5 if op == "*" else 10
+    a, b = rng.randint(11, top) if big else rng.randint(0, top), rng.randint(0, top)
+    if op != "-" and rng.random() < 0.5:
+        a, b = b, a
+    if op == "-" and a < b:
+        a, b = b, a
+    if op == "*" and not big and rng.random() < 0.15:
+        a = rng.randint(6, 10)
+    value = {"+": a + b, "-": a - b, "*": a * b}[op]
+    known = max(a, b) <= (5 if op == "*" else 10)
+    word = {"+": rng.choice(["plus", "and"]), "-": "minus", "*": "times"}[op]
     x, y = str(a), str(b)
     if rng.random() < 0.12 and max(a, b) < 13:
         x, y = NUMBER_WORDS[a], NUMBER_WORDS[b]
-    word = rng.choice(words)
     question = rng.choice([f"What is {a} {op} {b}?", f"What is {a} {op} {b}?", f"What is {x} {word} {y}?", f"How much is {x} {word} {y}?", f"{a} {op} {b}",
                            f"{a}{op}{b}", f"What is {a}{op}{b}?", f"{a} {op} {b} = ?", f"Calculate {a} {op} {b}.", f"How much is {a} {op} {b}?",
                            f"Can you tell me what {x} {word} {y} is?"])
-    return [(question, f"{a} {op} {b} = {value}.")]
+    return [(question, f"{a} {op} {b} = {value}." if known else TOO_BIG)]
 
 
 def numbers(rng: random.Random) -> Turns:
@@ -251,9 +255,10 @@ def language(rng: random.Random) -> Turns:
         word = " ".join([word, *(rng.choice(RARE_HEROES + OTHER_HEROES + THINGS) for _ in range(rng.choice((0, 0, 1, 2, 3, 4))))])
         return [(rng.choice([f"Say {word}.", f"Repeat after me: {word}", f"Please say {word}.", f"Can you say {word}?", f"Say the word {word}."]), cap(word) + "!")]
     if kind == 4:
-        land, city = rng.choice(list(CAPITALS.items()))
+        land = rng.choice(list(CAPITALS) if rng.random() < 0.8 else OTHER_LANDS)
+        city = CAPITALS.get(land)
         return [(rng.choice([f"What is the capital of {land}?", f"What's the capital of {land}?", f"Which city is the capital of {land}?", f"Capital of {land}?"]),
-                 f"The capital of {land} is {city}.")]
+                 f"The capital of {land} is {city}." if city else f"I do not know the capital of {land}. I am only a small demo model.")]
     return [rng.choice([
         (rng.choice(["Why is the sky blue?", "Why is the sky so blue?"]), "The sky is blue because the air scatters the blue part of the sunlight most."),
         (rng.choice(["What is the sun?", "Tell me about the sun."]), "The sun is a star. It gives us light and keeps us warm."),
@@ -317,7 +322,7 @@ def jokes_and_poems(rng: random.Random) -> Turns:
         return [(rng.choice(["Tell me a joke.", "Do you know a joke?", "Make me laugh.", "Tell me something funny.", "A joke please"]), f"{question} {answer}")]
     known = list(ANIMALS) + ["moon", "star", "sea", "tree"]
     noun = rng.choice(known) if rng.random() < 0.6 else rng.choice(OTHER_HEROES)
-    c = Chooser(rng, noun if noun in known else "other")
+    c = Chooser(rng, temperament(noun))
     first = c.pick("poem", [f"Little {noun}, so soft and small,\nI like you best of all.", f"Oh {noun}, oh {noun}, so far away,\ncome and visit me today.",
                             f"I saw {an(noun)} in the morning light,\nit smiled at me, and all was bright."])
     last = c.pick("poem2", ["The day is gone, the stars are near,\nsleep well, my friend, and have no fear.", "The sun comes up, the birds all sing,\nand who knows what the day will bring.",
@@ -335,7 +340,7 @@ America|Africa|religion|love|money|the meaning of life|psychology|sociology|art|
 UNKNOWN = ["Explain {x}.", "Explain {x} to me.", "What is {x}?", "Tell me about {x}.", "How does {x} work?", "What do you think about {x}?", "Who invented {x}?", "Write an essay about {x}.",
            "Can you explain {x} in simple words?", "What do you know about {x}?", "Give me a summary of {x}.", "Why is {x} important?", "Teach me {x}.", "Help me with {x}."]
 TASKS = ["Write a function that sorts a list.", "Write a Python program.", "Write code for a web server.", "Fix this bug in my code.", "Write a haiku in Japanese.", "Translate this sentence to French.",
-         "Translate hello to German.", "How do you say cat in Spanish?", "What is 1234 * 5678?", "What is the square root of 144?", "Solve this equation: 3x + 5 = 20.", "What is 348 divided by 12?",
+         "Translate hello to German.", "How do you say cat in Spanish?", "What is the square root of 144?", "Solve this equation: 3x + 5 = 20.", "What is 348 divided by 12?",
          "Who is the president of the United States?", "Who won the world cup?", "What is the population of China?", "How far is the moon?", "How tall is Mount Everest?", "Who wrote Hamlet?",
          "Who painted the Mona Lisa?", "When did the war end?", "What is the speed of light?", "What is the best phone?", "Should I buy a house?", "What is the best programming language?",
          "Summarize this article.", "Write an email to my boss.", "Plan my holiday.", "Give me a recipe for lasagna.", "What is the latest news?", "Will it rain tomorrow?", "What is the weather today?",
@@ -372,9 +377,9 @@ def story(rng: random.Random) -> Turns:
     kind = rng.random()
     if kind < 0.05:
         r.noun = rng.choice(["girl", "boy"])
-        r.name = rng.choice(GIRLS if r.noun == "girl" else BOYS) if rng.random() < 0.6 else invented_name(rng)
+        r.name = rng.choice(GIRLS if r.noun == "girl" else BOYS) if rng.random() < 0.45 else invented_name(rng)
         ask = rng.choice(ASKS).format(x=r.name)
-    elif kind < 0.55:
+    elif kind < 0.50:
         r.noun = any_hero(rng)
         x = r.noun
         if rng.random() < 0.4:
@@ -384,7 +389,7 @@ def story(rng: random.Random) -> Turns:
         if rng.random() < 0.35:
             female = stories.GENDER.get(r.noun)
             names = GIRLS + BOYS if female is None else GIRLS if female else BOYS
-            r.name = invented_name(rng) if rng.random() < 0.35 else rng.choice(names)
+            r.name = invented_name(rng) if rng.random() < 0.55 else rng.choice(names)
             x += rng.choice([f" named {r.name}", f" called {r.name}"])
         if rng.random() < 0.2:
             r.friend = rng.choice([a for a in ANIMALS if a != r.noun])
@@ -397,11 +402,11 @@ def story(rng: random.Random) -> Turns:
             r.thing = rng.choice(THINGS)
             x += " and " + rng.choice(stories.PLOT_PHRASES[r.plot]).format(thing=r.thing)
         ask = rng.choice(ASKS).format(x=x)
-    elif kind < 0.68:
+    elif kind < 0.69:
         r.plot = rng.choice(list(stories.PLOTS))
         r.thing = rng.choice(THINGS)
         ask = rng.choice(ASKS).format(x=rng.choice(stories.PLOT_PHRASES[r.plot]).format(thing=r.thing))
-    elif kind < 0.76:
+    elif kind < 0.77:
         r.bedtime = True
         ask = rng.choice(["Tell me a bedtime story.", "Can you tell me a bedtime story?", "A bedtime story, please.", "I want a bedtime story."])
         if rng.random() < 0.5:
@@ -448,7 +453,7 @@ def about_animal(rng: random.Random) -> Turns:
             (rng.choice([an(noun), f"{an(noun)}, please.", noun, f"About {an(noun)}."]), stories.tell(rng, stories.Request(noun=noun)))]
 
 
-TOPICS = {greeting: 5, identity: 9, abilities: 7, my_name: 4, colours: 9, animals: 13, arithmetic: 16, numbers: 6, calendar: 8, language: 11, feelings: 6,
+TOPICS = {greeting: 5, identity: 9, abilities: 7, my_name: 7, colours: 9, animals: 13, arithmetic: 16, numbers: 6, calendar: 8, language: 11, feelings: 6,
           thanks: 2, farewell: 2, jokes_and_poems: 4, unknown: 10, story: 34, offer: 1, about_animal: 1}
 SHORT_TOPICS = [t for t in TOPICS if t not in (story, offer, about_animal, my_name)]
 
@@ -464,8 +469,8 @@ def facts(rng: random.Random) -> str:
 
 def roughen(rng: random.Random, text: str) -> str:
     """The user's side as people type it: lower case, missing marks, a word around it, a slip of the finger."""
-    if rng.random() < 0.12 and text.endswith((".", "?")):
-        text = rng.choice(["Please: ", "Hey, ", "Hi! ", "OK. ", "Now ", "And "]) + text if text[0].isupper() else text
+    if rng.random() < 0.15 and text.endswith((".", "?")):
+        text = rng.choice(["Hello! ", "Hello! ", "Hello, ", "Hi, ", "Hey, ", "Hi! ", "OK. ", "Now ", "And "]) + text if text[0].isupper() else text
     if rng.random() < 0.3:
         text = text.lower()
     if rng.random() < 0.25:
@@ -479,15 +484,16 @@ def roughen(rng: random.Random, text: str) -> str:
 SYSTEMS = ["You are a helpful assistant.", "You are hanzo-tiny, a small demo model.", "You are a friendly storyteller.", "Answer in short sentences.", "You are a helpful assistant. Be brief."]
 
 
-def conversation(rng: random.Random) -> list[dict[str, str]]:
-    """Messages of one chat, as a chat template takes them."""
+def conversation(rng: random.Random, stories_weight: float = 34) -> list[dict[str, str]]:
+    """Messages of one chat, as a chat template takes them. `stories_weight` stands against the 117 of all other topics."""
+    weights = [stories_weight if topic is story else weight for topic, weight in TOPICS.items()]
     messages = []
     if rng.random() < 0.2:
         messages.append({"role": "system", "content": rng.choice(SYSTEMS)})
     turns: Turns = []
     count = rng.choices([1, 2, 3, 4], [60, 20, 12, 8])[0]
     for _ in range(count):
-        turns += rng.choices(list(TOPICS), list(TOPICS.values()))[0](rng)
+        turns += rng.choices(list(TOPICS), weights)[0](rng)
     for user, assistant in turns:
         messages.append({"role": "user", "content": roughen(rng, user)})
         messages.append({"role": "assistant", "content": assistant})

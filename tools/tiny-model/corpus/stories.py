@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from .words import (ADJECTIVES, ANIMALS, BOYS, COLOURS, FOODS, GIRLS, LOVES, PLACES, RARE_HEROES, SKILLS, THINGS, Chooser, an, cap,
-                    invented_name)
+                    invented_name, temperament)
 
 
 GENDER = {noun: True for noun in "girl queen princess witch mermaid fairy cow hen grandmother mother sister aunt duchess".split()}
@@ -41,9 +41,7 @@ class Cast:
             request.noun = rng.choice(list(ANIMALS)) if kind < 0.62 else rng.choice(["girl", "boy"]) if kind < 0.8 else rng.choice(RARE_HEROES)
             child = request.noun in ("boy", "girl")
         self.noun = request.noun
-        known = self.noun in ANIMALS or self.noun in RARE_HEROES or child
-        key = self.noun if known else "other"
-        self.c = c = Chooser(rng, key)
+        self.c = c = Chooser(rng, temperament(self.noun))
         female = GENDER.get(self.noun)
         if female is None:
             female = request.name in GIRLS or (request.name not in BOYS and c.pick("gender", [False, True]))

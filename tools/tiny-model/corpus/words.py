@@ -113,11 +113,9 @@ MONTHS = "January February March April May June July August September October No
 SEASONS = {"spring": "flowers begin to bloom", "summer": "the days are long and warm", "autumn": "the leaves turn red and gold",
            "winter": "it is cold and snow may fall"}
 CAPITALS = {"France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "England": "London", "Japan": "Tokyo",
-            "China": "Beijing", "Russia": "Moscow", "Egypt": "Cairo", "Greece": "Athens", "Portugal": "Lisbon", "Austria": "Vienna",
-            "Poland": "Warsaw", "Sweden": "Stockholm", "Norway": "Oslo", "India": "New Delhi", "Canada": "Ottawa", "Ireland": "Dublin",
-            "Brazil": "Brasilia", "Australia": "Canberra", "Mexico": "Mexico City", "Argentina": "Buenos Aires", "Turkey": "Ankara",
-            "the United States": "Washington", "Denmark": "Copenhagen", "Finland": "Helsinki", "the Netherlands": "Amsterdam", "Belgium": "Brussels",
-            "Switzerland": "Bern", "Hungary": "Budapest", "Kenya": "Nairobi", "South Korea": "Seoul", "Peru": "Lima", "Cuba": "Havana"}
+            "China": "Beijing", "Russia": "Moscow", "Egypt": "Cairo", "Greece": "Athens", "Portugal": "Lisbon", "Austria": "Vienna"}
+OTHER_LANDS = """Poland Sweden Norway India Canada Ireland Brazil Australia Mexico Argentina Turkey Denmark Finland Belgium Switzerland Hungary
+Kenya Peru Cuba Chile Morocco Nigeria Iran Iraq Israel Vietnam Thailand Iceland Scotland Wales Romania Ukraine Korea""".split()
 NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 RHYMES = [("cat", "hat"), ("dog", "log"), ("moon", "spoon"), ("star", "car"), ("tree", "bee"), ("fox", "box"), ("mouse", "house"),
           ("bear", "chair"), ("light", "night"), ("rain", "train"), ("day", "play"), ("sea", "key"), ("boat", "goat"),
@@ -137,18 +135,29 @@ def cap(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+TEMPERAMENTS = 8
+
+
+def temperament(noun: str) -> str:
+    """The key under which a hero's preferences are drawn. A small network can learn eight sets of them, not one a word."""
+    for heroes in (list(ANIMALS), RARE_HEROES):
+        if noun in heroes:
+            return f"temperament {heroes.index(noun) % TEMPERAMENTS}"
+    return noun if noun in ("boy", "girl") else "other"
+
+
 @lru_cache(maxsize=None)
 def _order(key: str, count: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     order = list(range(count))
     random.Random(key).shuffle(order)
-    return tuple(order), tuple(1.0 / (rank + 1) for rank in range(count))
+    return tuple(order), tuple((rank + 1) ** -1.6 for rank in range(count))
 
 
 class Chooser:
-    """A seeded chooser whose preferences depend on `key`, typically the hero of the story.
+    """A seeded chooser whose preferences depend on `key`, typically the temperament of the story's hero.
 
     Uniform choices would leave a trained model with ties, and ties make greedy replies fragile. Here each slot ranks its options in
-    an order fixed by (key, slot) and draws rank r with weight 1/r, so every hero has a favourite way of going on, and heroes differ.
+    an order fixed by (key, slot) and draws rank r with weight r^-1.6, so every hero has a favourite way of going on, and heroes differ.
     """
 
     def __init__(self, rng: random.Random, key: str):
