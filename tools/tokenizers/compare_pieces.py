@@ -1,13 +1,17 @@
 """Compares our hand-written pre-tokenizers with the regular expressions of the models' own tokenizer files.
 
     python compare_pieces.py target/release/examples/tokenize [TEXTS]
+    python compare_pieces.py --golden crates/hanzo-text/tests/data/pieces.json
 
-needs the `tokenizers` package, whose regular expressions (Oniguruma) are those that the models were trained with.
+The second form writes a few texts with the lengths, in bytes, of their pieces by the expressions: what the test of the
+same name reads. It needs the `tokenizers` package, whose regular expressions (Oniguruma) are those that the models were trained with.
 """
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Sequence, Split
@@ -39,6 +43,10 @@ DEEPSEEK3 = (
 CJK = "[一-龥\u3040-ゟ゠-ヿ]+"
 BLOOM = " ?[^(\\s|.,!?…。，、।۔،)]+"
 JAIS2_SPACES = "".join(rf"|\s{{{2**k}}}(?!\S)" for k in range(9, 1, -1)) + r"|\s{1,2}(?!\S)|\s{1}"
+
+SOURCE = Path(__file__).parent / "../../crates/hanzo-text/src/tokenizer/pretokenize/deepseek.rs"
+RANGES = re.findall(r"\((0x[0-9A-F_]+), (0x[0-9A-F_]+)\)", SOURCE.read_text())
+LLM_LETTERS = "".join(f"{chr(int(lo, 16))}-{chr(int(hi, 16))}" for lo, hi in RANGES)
 
 PATTERNS = {
     "gpt-2": [GPT2],
@@ -81,6 +89,15 @@ PATTERNS = {
         DEEPSEEK3.replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+", r"[\p{P}\p{S}]+|[\r\n]"),
         r"\p{N}",
     ],
+    # The letters are taken from our source, everything else is the model's.
+    "deepseek-llm": [
+        r"[\r\n]",
+        rf"\s?[{LLM_LETTERS}]+",
+        r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
+        r"\s+$",
+        "[一-龥ࠀ-一가-\ud7ff]+",
+        r"\p{N}+",
+    ],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}"],
     "bloom": [BLOOM],
     "viking": [BLOOM, r"\p{N}"],
@@ -97,17 +114,35 @@ PATTERNS = {
 }
 
 
+def splitter(patterns):
+    return Sequence([Split(Regex(p), "isolated") for p in patterns])
+
+
+def write_golden(path):
+    texts = [t for t in random_texts(60, seed=3, max_parts=40) if t]
+    texts += [" " * 700 + "x", "\n \n  x\r\n\r\n", "1234567890 12.345,678 x1 1x ½²", "AAAbbbCCC'S'll don'T", "()!?\n/\n\n/"]
+    lengths = {}
+    for name, patterns in PATTERNS.items():
+        s = splitter(patterns)
+        lengths[name] = [[len(p.encode()) for p, _ in s.pre_tokenize_str(t)] for t in texts]
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(v, separators=(',', ':'))}" for name, v in lengths.items())
+    Path(path).write_text(f'{{"texts": {json.dumps(texts)},\n"pieces": {{\n{lines}\n}}}}\n', encoding="utf8")
+
+
 def main():
+    if sys.argv[1] == "--golden":
+        write_golden(sys.argv[2])
+        return
     tokenize = sys.argv[1]
     texts = [t for t in random_texts(int(sys.argv[2]) if len(sys.argv) > 2 else 20000, seed=1) if t]
     failed = False
     for name, patterns in PATTERNS.items():
-        splitter = Sequence([Split(Regex(p), "isolated") for p in patterns])
+        s = splitter(patterns)
         run = subprocess.run(
             [tokenize, "--pieces", name], input=json.dumps(texts), capture_output=True, text=True, check=True
         )
         ours = json.loads(run.stdout)
-        theirs = [[piece for piece, _ in splitter.pre_tokenize_str(t)] for t in texts]
+        theirs = [[piece for piece, _ in s.pre_tokenize_str(t)] for t in texts]
         wrong = [(t, a, b) for t, a, b in zip(texts, ours, theirs) if a != b]
         print(f"{name:16} {len(texts) - len(wrong)} of {len(texts)} equal")
         for text, a, b in wrong[:3]:

@@ -307,3 +307,19 @@ fn long_runs_of_one_character() {
         }
     }
 }
+
+/// Pieces by the models' own regular expressions, run by the engine they were written for.
+#[test]
+fn pieces_are_those_of_the_regular_expressions() {
+    let golden: serde_json::Value = serde_json::from_str(include_str!("data/pieces.json")).unwrap();
+    let texts = golden["texts"].as_array().unwrap();
+    let presets = golden["pieces"].as_object().unwrap();
+    assert!(texts.len() > 50 && presets.len() > 25);
+    for (name, pieces) in presets {
+        for (text, want) in texts.iter().zip(pieces.as_array().unwrap()) {
+            let got = pretokenize(name, text.as_str().unwrap()).unwrap();
+            let lengths: Vec<usize> = got.iter().map(|p| p.len()).collect();
+            assert_eq!(serde_json::json!(lengths), *want, "{name} {got:?}");
+        }
+    }
+}
