@@ -289,3 +289,46 @@ pub(crate) fn assign_roles(
     ends.dedup();
     ends
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and GGUF types of tokens → what they became.
+    fn roles(tokens: &[(&str, i32)], eos: Option<u32>) -> (SpecialIds, Vec<TokenType>, Vec<u32>) {
+        let list = TokenList::from_strings(tokens.iter().map(|t| t.0.as_bytes())).unwrap();
+        let mut types: Vec<_> = tokens.iter().map(|t| TokenType::from_gguf(t.1)).collect();
+        let mut special = SpecialIds { eos, ..SpecialIds::default() };
+        let names = known_names(&list);
+        let ends = assign_roles(&mut special, &mut types, |name| names.get(name).copied());
+        (special, types, ends)
+    }
+
+    #[test]
+    fn names_tell_roles_and_make_control_tokens() {
+        let tokens =
+            [("x", 1), ("<|im_end|>", 4), ("<|fim_prefix|>", 1), ("<|file_sep|>", 3), ("<|endoftext|>", 3)];
+        let (special, types, ends) = roles(&tokens, Some(4));
+        assert_eq!((special.eot, special.fim_pre, special.fim_sep), (Some(1), Some(2), Some(3)));
+        assert_eq!(types[1..], [TokenType::Control; 4]);
+        assert_eq!(types[0], TokenType::Normal);
+        assert_eq!(ends, [1, 3, 4]);
+    }
+
+    #[test]
+    fn the_separator_of_harmony_messages_ends_nothing() {
+        let tokens = [("<|end|>", 3), ("<|return|>", 3), ("<|call|>", 3)];
+        assert_eq!(roles(&tokens, Some(1)).2, [1, 2]);
+        // Phi-3 has the same name without the others.
+        assert_eq!(roles(&tokens[..1], None).2, [0]);
+    }
+
+    #[test]
+    fn markup_in_a_vocabulary_is_no_end() {
+        let tokens = [("</s>", 1), ("<eos>", 4), ("</s>", 3)];
+        let (_, types, ends) = roles(&tokens, None);
+        assert_eq!(types[0], TokenType::Normal);
+        assert!(ends.is_empty());
+        assert_eq!(roles(&[("</s>", 3)], None).2, [0]);
+    }
+}
