@@ -26,11 +26,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Tokenize(commands::tokenize::Args),
+    Detokenize(commands::tokenize::DetokenizeArgs),
+    Template(commands::template::Args),
     Logits(commands::logits::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Tokenize(args) => commands::tokenize::run(&args),
+        Command::Detokenize(args) => commands::tokenize::run_detokenize(&args),
+        Command::Template(args) => commands::template::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
     };
     match outcome {

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.chunk == 0 || args.chunk > 1 << 16 {
         bail!("--chunk must be 1 to 65536");
     }
-    let file = model::open(&args.model)?;
+    let file = model::open(Some(&args.model))?;
     let model = hanzo_models::load(&file)?;
     let graph = Arc::clone(&model.graph);
     let vocab_size = graph.vocab_size;

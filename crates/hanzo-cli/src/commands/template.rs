@@ -1,0 +1,128 @@
+//! `hanzo template`: what a chat template makes of a conversation.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hanzo_text::chat::ChatMessage;
+use hanzo_text::template::{ChatTemplate, DateTime, RenderRequest};
+use serde_json::{Map, Value};
+
+use crate::model;
+
+/// Longest template or conversation read, in bytes.
+const MAX_INPUT: u64 = 64 << 20;
+
+/// Render a chat template
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hanzo template model.gguf --messages chat.json
+  hanzo template chat.jinja --messages chat.json --tools tools.json --bos-token '<s>' --var enable_thinking=false
+
+FILE.json holds a list of messages as the OpenAI API has them, or an object with `messages` (and `tools`).")]
+pub(crate) struct Args {
+    /// A GGUF file, or a file with a template (.jinja)
+    source: String,
+    /// The conversation, as JSON; - for standard input
+    #[arg(long, value_name = "FILE.json")]
+    messages: PathBuf,
+    /// Tools, as JSON
+    #[arg(long, value_name = "FILE.json")]
+    tools: Option<PathBuf>,
+    /// Do not begin the assistant's reply
+    #[arg(long)]
+    no_generation_prompt: bool,
+    /// A further variable; VALUE is JSON, or else text
+    #[arg(long = "var", value_name = "KEY=VALUE")]
+    vars: Vec<String>,
+    /// Text of the BOS token; the model's by default
+    #[arg(long, value_name = "TEXT")]
+    bos_token: Option<String>,
+    /// Text of the EOS token; the model's by default
+    #[arg(long, value_name = "TEXT")]
+    eos_token: Option<String>,
+    /// The present, for templates that print dates (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    now: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (source, bos, eos) = if args.source.ends_with(".jinja") {
+        (read(Path::new(&args.source))?, String::new(), String::new())
+    } else {
+        let file = model::open(Some(&args.source))?;
+        let source = file.metadata().get_str("tokenizer.chat_template")?.map(str::to_owned);
+        let source = source.with_context(|| format!("{} has no chat template", args.source))?;
+        let tokenizer = model::tokenizer_of(&file)?;
+        let name = |id: Option<u32>| {
+            id.and_then(|id| tokenizer.token_bytes(id))
+                .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+                .unwrap_or_default()
+        };
+        (source, name(tokenizer.bos()), name(tokenizer.eos()))
+    };
+    let bos = args.bos_token.as_ref().unwrap_or(&bos);
+    let eos = args.eos_token.as_ref().unwrap_or(&eos);
+    let template = ChatTemplate::compile(&source, bos, eos)?;
+
+    let conversation = parse(&args.messages)?;
+    let (messages, mut tools) = match conversation {
+        Value::Array(list) => (list, None),
+        Value::Object(mut object) => match object.remove("messages") {
+            Some(Value::Array(list)) => (list, object.remove("tools")),
+            _ => bail!("{}: `messages` must be a list", args.messages.display()),
+        },
+        _ => bail!("{}: a list of messages is expected", args.messages.display()),
+    };
+    if let Some(path) = &args.tools {
+        tools = Some(parse(path)?);
+    }
+    let tools = match tools {
+        Some(Value::Array(list)) => Some(list),
+        Some(Value::Null) | None => None,
+        Some(_) => bail!("tools must be a list"),
+    };
+    let mut parsed = Vec::with_capacity(messages.len());
+    for (i, message) in messages.into_iter().enumerate() {
+        parsed.push(ChatMessage::from_json(message).with_context(|| format!("message {i}"))?);
+    }
+    let request = RenderRequest {
+        messages: &parsed,
+        tools: tools.as_deref(),
+        add_generation_prompt: !args.no_generation_prompt,
+        kwargs: Some(&variables(&args.vars)?),
+        now: args.now.as_deref().map(DateTime::parse).transpose()?,
+    };
+    write!(std::io::stdout(), "{}", template.render(&request)?)?;
+    Ok(())
+}
+
+fn variables(vars: &[String]) -> Result<Map<String, Value>> {
+    let mut map = Map::new();
+    for var in vars {
+        let Some((key, value)) = var.split_once('=') else { bail!("--var {var}: KEY=VALUE is expected") };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        map.insert(key.to_owned(), value);
+    }
+    Ok(map)
+}
+
+fn parse(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read(path)?).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    let context = || format!("cannot read {}", path.display());
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).with_context(context)?)
+    };
+    source.take(MAX_INPUT + 1).read_to_end(&mut bytes).with_context(context)?;
+    if bytes.len() as u64 > MAX_INPUT {
+        bail!("{} is larger than {MAX_INPUT} bytes", path.display());
+    }
+    String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))
+}
