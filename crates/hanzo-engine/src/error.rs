@@ -43,6 +43,9 @@ pub enum EngineError {
         /// Requests that wait.
         waiting: usize,
     },
+    /// A token of the reply has no text.
+    #[error("the reply cannot be shown: {0}; the vocabulary is smaller than the model's output")]
+    Text(#[source] hanzo_text::tokenizer::TokenizerError),
     /// The step that this request took part in failed.
     #[error("the step failed: {0}")]
     Step(String),

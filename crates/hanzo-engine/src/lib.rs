@@ -7,12 +7,16 @@
 mod engine;
 mod error;
 pub mod kv;
+mod reply;
 mod request;
 pub mod sampler;
 mod scheduler;
 mod sequence;
+mod stop;
 
 pub use engine::{Cancel, Engine, EngineInfo, EngineOptions, Events};
 pub use error::EngineError;
+pub use reply::{TextEvent, TextEvents, TextFinish, TextOptions, text_sink};
 pub use request::{Event, Finish, FinishReason, Request, Sink, Token};
 pub use sampler::{ParamError, SamplingParams, TokenLogprob};
+pub use stop::{MAX_STOP_BYTES, MAX_STOP_STRINGS, StopError, StopScan, StopStrings};
