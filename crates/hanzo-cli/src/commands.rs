@@ -1,5 +1,9 @@
 //! The commands, one file each.
 
+pub(crate) mod completions;
+pub(crate) mod inspect;
 pub(crate) mod logits;
+pub(crate) mod models;
+pub(crate) mod run;
 pub(crate) mod template;
 pub(crate) mod tokenize;

@@ -1,24 +1,31 @@
 //! The `hanzo` binary: run, inspect, tokenize, quantize GGUF models.
 //!
-//! Each command is one file under `commands/`; this one parses, dispatches, and turns an error into a message and an
-//! exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+//! Each command is one file under `commands/`; this one parses and dispatches. `failure` turns an error into a message
+//! and an exit code, `out` is the only place that writes to the terminal.
 
+mod cache;
 mod commands;
+mod describe;
+mod failure;
+mod interrupt;
+mod log;
 mod model;
+mod out;
 mod progress;
+mod session;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-/// Run language models: any GGUF file, on this machine.
+/// Run language models: GGUF files, on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "hanzo", version, about, long_about = None, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "hanzo", version, about, long_about = None, arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  hanzo run \"Once upon a time\"            a small model that is built in
-  hanzo run model.gguf                     chat with a model of your own
-  hanzo inspect model.gguf                 what is in a file
-  hanzo quantize model.gguf out.gguf Q4_K_M")]
+  hanzo run \"Once upon a time\"            one reply of the small model that is built in
+  hanzo run model.gguf                    chat with a model of your own
+  hanzo inspect model.gguf                what is in a file
+  hanzo help COMMAND                      more about a command")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,24 +33,41 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(commands::run::Args),
+    Inspect(commands::inspect::Args),
+    Models(commands::models::Args),
     Tokenize(commands::tokenize::Args),
     Detokenize(commands::tokenize::DetokenizeArgs),
     Template(commands::template::Args),
     Logits(commands::logits::Args),
+    Completions(commands::completions::Args),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(command, Command::Run(_)) {
+        log::init(false);
+    }
+    failure::exit_code(match command {
+        Command::Run(args) => commands::run::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Models(args) => commands::models::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Detokenize(args) => commands::tokenize::run_detokenize(&args),
         Command::Template(args) => commands::template::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        let mut command = Cli::command();
+        command.build();
+        command.debug_assert();
     }
 }

@@ -1,21 +1,104 @@
-//! Finding a model: a path, or the one that is built in.
+//! Finding a model: a path, a name from the cache, or the one that is built in.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hanzo_gguf::GgufFile;
 use hanzo_text::tokenizer::Tokenizer;
 
+use crate::{cache, out};
+
 /// The built-in model's file.
 static TINY: &[u8] = include_bytes!("../assets/hanzo-tiny.gguf");
+
+/// The name that leads to it.
+pub(crate) const BUILT_IN: &str = "hanzo-tiny";
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The one that is compiled into the program.
+    BuiltIn,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// What to call the model in messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::BuiltIn => BUILT_IN.to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and its name.
+    pub(crate) fn open(&self) -> Result<GgufFile> {
+        match self {
+            Self::BuiltIn => GgufFile::from_bytes(TINY).context("the built-in model is damaged"),
+            Self::File(path) => GgufFile::open(path).context("cannot open the model"),
+        }
+    }
+}
+
+/// The source that `spec` means, if it means one: what exists as a path or ends in `.gguf` is a path; then come the
+/// built-in model's name and the names of the cache.
+///
+/// # Errors
+/// When a name of the cache means several models.
+pub(crate) fn find(spec: &str) -> Result<Option<Source>> {
+    let path = Path::new(spec);
+    if has_model_ending(spec) || path.exists() {
+        return Ok(Some(Source::File(path.to_owned())));
+    }
+    if spec == BUILT_IN {
+        return Ok(Some(Source::BuiltIn));
+    }
+    Ok(cache::find(spec)?.map(Source::File))
+}
+
+/// As [`find`], where nothing is an error.
+///
+/// # Errors
+/// As there.
+pub(crate) fn require(spec: &str) -> Result<Source> {
+    find(spec)?.ok_or_else(|| missing(spec))
+}
+
+/// The error that `spec` means no model.
+pub(crate) fn missing(spec: &str) -> anyhow::Error {
+    let cache =
+        cache::models_dir().map_or("none: set HANZO_HOME".to_owned(), |dir| dir.display().to_string());
+    anyhow::anyhow!(
+        "no model `{spec}`: it is neither a file nor in the cache ({cache}); `hanzo models` lists what there is"
+    )
+}
+
+/// Whether a word can only be meant as a model: `something.gguf`, `org/repo`, `org/repo:Q4_K_M`.
+pub(crate) fn looks_like_model(word: &str) -> bool {
+    let plain = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    let repo = word.split_once('/').is_some_and(|(org, rest)| {
+        let (repo, quant) = rest.split_once(':').unwrap_or((rest, "x"));
+        plain(org) && plain(repo) && plain(quant)
+    });
+    repo || has_model_ending(word)
+}
+
+fn has_model_ending(word: &str) -> bool {
+    Path::new(word).extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
+}
 
 /// Opens the model that `spec` names, or the built-in one.
 ///
 /// # Errors
-/// What is wrong with the file, and its name.
+/// As [`require`] and [`Source::open`].
 pub(crate) fn open(spec: Option<&str>) -> Result<GgufFile> {
-    match spec {
-        Some(path) => GgufFile::open(path).with_context(|| format!("cannot open model `{path}`")),
-        None => GgufFile::from_bytes(TINY).context("the built-in model is damaged"),
-    }
+    spec.map_or(Ok(Source::BuiltIn), require)?.open()
 }
 
 /// The tokenizer of the model that `spec` names.
@@ -31,9 +114,31 @@ pub(crate) fn tokenizer(spec: Option<&str>) -> Result<Tokenizer> {
 /// # Errors
 /// What is wrong with the vocabulary.
 pub(crate) fn tokenizer_of(file: &GgufFile) -> Result<Tokenizer> {
-    let tokenizer = Tokenizer::from_gguf(file.metadata())?;
+    let tokenizer = Tokenizer::from_gguf(file.metadata()).context("the model's vocabulary cannot be used")?;
     for warning in tokenizer.warnings() {
-        eprintln!("warning: {warning}");
+        out::warning(format_args!("{}", out::for_terminal(warning)));
     }
     Ok(tokenizer)
+}
+
+/// The text of a special token, as chat templates want it; empty where there is none.
+pub(crate) fn token_text(tokenizer: &Tokenizer, id: Option<u32>) -> String {
+    let bytes = id.and_then(|id| tokenizer.token_bytes(id)).unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_and_prompts_look_different() {
+        for model in ["x.gguf", "a/b/x.GGUF", "org/repo", "Qwen/Qwen3-0.6B-GGUF:Q8_0"] {
+            assert!(looks_like_model(model), "{model}");
+        }
+        for prompt in ["hello", "Once upon a time", "and/or what?", "a/b/c", "/help", "1/", "What is .gguf?"]
+        {
+            assert!(!looks_like_model(prompt), "{prompt}");
+        }
+    }
 }

@@ -1,34 +1,52 @@
-//! A progress bar for whatever takes longer than a moment.
+//! A progress bar for whatever takes longer than a second.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use hanzo_fusion::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// What is done sooner needs no bar.
+const PATIENCE: Duration = Duration::from_millis(700);
+
 /// A bar on standard error that counts bytes; nothing where standard error is not a terminal.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct Bar {
+    what: String,
+    started: Instant,
+    bar: OnceLock<ProgressBar>,
+}
 
 impl Bar {
-    /// A bar that says what it does.
+    /// A bar that says what it does, once there is reason to.
     pub(crate) fn bytes(what: &str) -> Self {
+        Self { what: what.to_owned(), started: Instant::now(), bar: OnceLock::new() }
+    }
+
+    fn draw(&self) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        let style =
+            ProgressStyle::with_template("{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-        bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self(bar)
+        bar.set_message(self.what.clone());
+        bar
     }
 }
 
 impl Progress for Bar {
     fn update(&self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
+        if self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| self.draw());
+        bar.set_length(total);
+        bar.set_position(done);
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
     }
 }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
-use hanzo_cpu::CpuDevice;
-use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, SequenceStep, Step};
+use hanzo_cpu::exec::CpuDevice;
+use hanzo_cpu::isa::CpuConfig;
+use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, LoadOptions, LoadedModel, SequenceStep, Step};
 use hanzo_models::GgufWeights;
 
-use crate::model;
+use super::run::Kv;
 use crate::progress::Bar;
+use crate::{model, out};
 
 /// Print logits of token ids (for scripts and comparisons)
 #[derive(Debug, clap::Args)]
@@ -22,33 +23,26 @@ use crate::progress::Bar;
 OUT receives little-endian f32, a row of the vocabulary's size for every position: those of --ids, then those of the
 greedy tokens but the last. The greedy ids go to standard output.")]
 pub(crate) struct Args {
-    /// A GGUF file
+    /// A GGUF file, or a name of the cache
     model: String,
     /// Token ids, separated by commas
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required = true, allow_negative_numbers = true)]
     ids: Vec<u32>,
     /// Continue greedily with this many tokens
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0)]
     greedy: usize,
     /// Element type of cached keys and values
     #[arg(long, value_enum, default_value_t = Kv::F32)]
     kv: Kv,
     /// Tokens of a step: the ids are fed in chunks of this many
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    chunk: usize,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    chunk: u32,
     /// Where the logits go
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Threads; all cores by default
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kv {
-    F32,
-    F16,
-    Int8,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
 }
 
 /// One sequence with a block table of its own.
@@ -65,7 +59,8 @@ impl Sequence {
     fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = vec![&self.table; self.n_groups];
-        let sequence = SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
+        let sequence =
+            SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
         self.model.step(&Step { tokens: ids, sequences: &[sequence], outputs: &outputs }, &mut logits)?;
@@ -75,27 +70,26 @@ impl Sequence {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.chunk == 0 || args.chunk > 1 << 16 {
-        bail!("--chunk must be 1 to 65536");
-    }
     let file = model::open(Some(&args.model))?;
     let model = hanzo_models::load(&file)?;
     let graph = Arc::clone(&model.graph);
     let vocab_size = graph.vocab_size;
     let total = args.ids.len().saturating_add(args.greedy);
     if total > model.context_length {
-        bail!("{} ids and {} greedy tokens exceed the model's context of {}", args.ids.len(), args.greedy, model.context_length);
+        bail!(
+            "{} ids and {} greedy tokens exceed the model's context of {}",
+            args.ids.len(),
+            args.greedy,
+            model.context_length
+        );
     }
     let n_blocks = total.div_ceil(BLOCK_TOKENS);
-    let kv_type = match args.kv {
-        Kv::F32 => KvType::F32,
-        Kv::F16 => KvType::F16,
-        Kv::Int8 => KvType::Int8,
-    };
-    let chunk = args.chunk.min(args.ids.len());
-    let options =
-        LoadOptions { max_tokens: chunk, max_outputs: chunk, kv: KvConfig { n_blocks, kv_type } };
-    let device = CpuDevice::new(args.threads)?;
+    let kv_type = args.kv.into();
+    let chunk = (args.chunk as usize).min(args.ids.len());
+    let options = LoadOptions { max_tokens: chunk, max_outputs: chunk, kv: KvConfig { n_blocks, kv_type } };
+    let mut config = CpuConfig::from_env()?;
+    config.threads = args.threads.map(usize::from).or(config.threads);
+    let device = CpuDevice::new(&config)?;
     let loaded = {
         let bar = Bar::bytes("loading");
         device.load(Arc::clone(&graph), &GgufWeights(&file), options, &bar)?
@@ -137,8 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let ids: Vec<String> = greedy.iter().map(u32::to_string).collect();
-    writeln!(std::io::stdout(), "{}", ids.join(" "))?;
-    Ok(())
+    out::println(&ids.join(" "))
 }
 
 /// The greatest logit's token, the lowest id among equals.

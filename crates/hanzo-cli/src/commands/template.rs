@@ -1,6 +1,6 @@
 //! `hanzo template`: what a chat template makes of a conversation.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use hanzo_text::chat::ChatMessage;
 use hanzo_text::template::{ChatTemplate, DateTime, RenderRequest};
 use serde_json::{Map, Value};
 
-use crate::model;
+use crate::{model, out};
 
 /// Longest template or conversation read, in bytes.
 const MAX_INPUT: u64 = 64 << 20;
@@ -21,7 +21,8 @@ const MAX_INPUT: u64 = 64 << 20;
 
 FILE.json holds a list of messages as the OpenAI API has them, or an object with `messages` (and `tools`).")]
 pub(crate) struct Args {
-    /// A GGUF file, or a file with a template (.jinja)
+    /// A model (a GGUF file, or a name of the cache), or a file with a template (.jinja)
+    #[arg(value_name = "MODEL|FILE.jinja")]
     source: String,
     /// The conversation, as JSON; - for standard input
     #[arg(long, value_name = "FILE.json")]
@@ -53,28 +54,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         let file = model::open(Some(&args.source))?;
         let source = file.metadata().get_str("tokenizer.chat_template")?.map(str::to_owned);
-        let source = source.with_context(|| format!("{} has no chat template", args.source))?;
+        let source = source
+            .with_context(|| format!("{} has no chat template; give one as a .jinja file", args.source))?;
         let tokenizer = model::tokenizer_of(&file)?;
-        let name = |id: Option<u32>| {
-            id.and_then(|id| tokenizer.token_bytes(id))
-                .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-                .unwrap_or_default()
-        };
-        (source, name(tokenizer.bos()), name(tokenizer.eos()))
+        let text = |id| model::token_text(&tokenizer, id);
+        (source, text(tokenizer.bos()), text(tokenizer.eos()))
     };
     let bos = args.bos_token.as_ref().unwrap_or(&bos);
     let eos = args.eos_token.as_ref().unwrap_or(&eos);
     let template = ChatTemplate::compile(&source, bos, eos)?;
 
-    let conversation = parse(&args.messages)?;
-    let (messages, mut tools) = match conversation {
-        Value::Array(list) => (list, None),
-        Value::Object(mut object) => match object.remove("messages") {
-            Some(Value::Array(list)) => (list, object.remove("tools")),
-            _ => bail!("{}: `messages` must be a list", args.messages.display()),
-        },
-        _ => bail!("{}: a list of messages is expected", args.messages.display()),
-    };
+    let (messages, mut tools) = conversation(&args.messages)?;
     if let Some(path) = &args.tools {
         tools = Some(parse(path)?);
     }
@@ -83,19 +73,35 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(Value::Null) | None => None,
         Some(_) => bail!("tools must be a list"),
     };
-    let mut parsed = Vec::with_capacity(messages.len());
-    for (i, message) in messages.into_iter().enumerate() {
-        parsed.push(ChatMessage::from_json(message).with_context(|| format!("message {i}"))?);
-    }
     let request = RenderRequest {
-        messages: &parsed,
+        messages: &messages,
         tools: tools.as_deref(),
         add_generation_prompt: !args.no_generation_prompt,
         kwargs: Some(&variables(&args.vars)?),
         now: args.now.as_deref().map(DateTime::parse).transpose()?,
     };
-    write!(std::io::stdout(), "{}", template.render(&request)?)?;
-    Ok(())
+    out::print(&template.render(&request)?)
+}
+
+/// The messages of a file, and what stands beside them as `tools`.
+///
+/// # Errors
+/// When it cannot be read or is no conversation, with the message and the place in it.
+pub(crate) fn conversation(path: &Path) -> Result<(Vec<ChatMessage>, Option<Value>)> {
+    let name = path.display();
+    let (messages, tools) = match parse(path)? {
+        Value::Array(list) => (list, None),
+        Value::Object(mut object) => match object.remove("messages") {
+            Some(Value::Array(list)) => (list, object.remove("tools")),
+            _ => bail!("{name}: `messages` must be a list"),
+        },
+        _ => bail!("{name}: a list of messages is expected"),
+    };
+    let mut parsed = Vec::with_capacity(messages.len());
+    for (i, message) in messages.into_iter().enumerate() {
+        parsed.push(ChatMessage::from_json(message).with_context(|| format!("{name}: message {i}"))?);
+    }
+    Ok((parsed, tools))
 }
 
 fn variables(vars: &[String]) -> Result<Map<String, Value>> {
@@ -112,7 +118,11 @@ fn parse(path: &Path) -> Result<Value> {
     serde_json::from_str(&read(path)?).with_context(|| format!("{} is not JSON", path.display()))
 }
 
-fn read(path: &Path) -> Result<String> {
+/// The text of a file; `-` is standard input.
+///
+/// # Errors
+/// When it cannot be read, is too long, or is not UTF-8.
+pub(crate) fn read(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     let context = || format!("cannot read {}", path.display());
     let source: Box<dyn Read> = if path == Path::new("-") {

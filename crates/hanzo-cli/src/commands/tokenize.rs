@@ -1,12 +1,12 @@
 //! `hanzo tokenize` and `hanzo detokenize`: text to ids and back, also with vocabulary-only files.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use anyhow::{Context, Result, bail};
 use hanzo_text::detokenize::DecodeOptions;
 use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
 
-use crate::model;
+use crate::{model, out};
 
 /// Longest text read from standard input, in bytes.
 const MAX_INPUT: u64 = 1 << 30;
@@ -61,18 +61,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let options = EncodeOptions { add_special: !args.no_bos, parse_special: args.parse_special };
     let ids = tokenizer.encode(&text, options)?;
-    let mut out = std::io::stdout().lock();
     if args.ids {
-        writeln!(out, "{}", join(&ids))?;
-        return Ok(());
+        return out::println(&join(&ids));
     }
+    let mut lines = String::new();
     for &id in &ids {
         let bytes = tokenizer.token_bytes(id).unwrap_or_default();
         let kind = if tokenizer.is_control(id) { "control" } else { "" };
-        writeln!(out, "{id:>8}  {kind:7}  {:?}", String::from_utf8_lossy(bytes))?;
+        lines.push_str(&format!("{id:>8}  {kind:7}  {:?}\n", String::from_utf8_lossy(bytes)));
     }
-    writeln!(out, "{} tokens", ids.len())?;
-    Ok(())
+    lines.push_str(&format!("{} tokens", ids.len()));
+    out::println(&lines)
 }
 
 /// Runs `detokenize`.
@@ -86,9 +85,9 @@ pub(crate) fn run_detokenize(args: &DetokenizeArgs) -> Result<()> {
     for word in text.split([',', ' ', '\n', '\t', '\r']).filter(|w| !w.is_empty()) {
         ids.push(word.parse::<u32>().with_context(|| format!("`{word}` is not a token id"))?);
     }
-    let text = tokenizer.decode(&ids, DecodeOptions { render_special: args.special, ..DecodeOptions::default() })?;
-    writeln!(std::io::stdout(), "{text}")?;
-    Ok(())
+    let text =
+        tokenizer.decode(&ids, DecodeOptions { render_special: args.special, ..DecodeOptions::default() })?;
+    out::println(&text)
 }
 
 fn join(ids: &[u32]) -> String {
@@ -98,7 +97,11 @@ fn join(ids: &[u32]) -> String {
 /// Standard input as text.
 fn read_input(what: &str) -> Result<String> {
     let mut bytes = Vec::new();
-    std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
+    std::io::stdin()
+        .lock()
+        .take(MAX_INPUT + 1)
+        .read_to_end(&mut bytes)
+        .context("cannot read standard input")?;
     if bytes.len() as u64 > MAX_INPUT {
         bail!("{what} on standard input is longer than {MAX_INPUT} bytes");
     }

@@ -1,0 +1,150 @@
+//! What a user gets who asks for the impossible: a message that names it, and an exit code.
+
+mod common;
+
+use common::{TINY, finish, hanzo, run, run_with_input};
+
+const COMMANDS: &[&str] =
+    &["run", "inspect", "models", "tokenize", "detokenize", "template", "logits", "completions"];
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in COMMANDS {
+        let help = run(&[command, "--help"]).ok();
+        assert!(help.text().contains("Example"), "{command}");
+        assert!(help.text().contains(&format!("hanzo {command}")), "{command}");
+    }
+    let all = run(&["--help"]).ok();
+    for command in COMMANDS {
+        assert!(all.text().contains(&format!("\n  {command} ")), "{command}");
+    }
+    assert!(run(&["--version"]).ok().text().starts_with("hanzo 0."));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for (args, parts) in [
+        (&["frobnicate"][..], &["frobnicate"][..]),
+        (&["run", "x", "--threads", "0"], &["--threads", "0"]),
+        (&["run", "x", "--ctx", "0"], &["--ctx", "0"]),
+        (&["run", "x", "--ctx", "-5"], &["--ctx", "-5"]),
+        (&["run", "x", "--max-tokens", "0"], &["--max-tokens", "0"]),
+        (&["run", "x", "--max-tokens", "99999999999999999999"], &["--max-tokens"]),
+        (&["run", "x", "--temp", "nan"], &["temperature", "NaN"]),
+        (&["run", "x", "--temp", "-1"], &["temperature", "-1"]),
+        (&["run", "x", "--temp", "1e999"], &["temperature", "inf"]),
+        (&["run", "x", "--top-p", "1.5"], &["top_p", "1.5"]),
+        (&["run", "x", "--min-p", "-0.1"], &["min_p"]),
+        (&["run", "x", "--seed", "-1"], &["--seed"]),
+        (&["run", "x", "--kv", "q4"], &["--kv", "int8"]),
+        (&["run", "x", "--stop", ""], &["stop string 0 is empty"]),
+        (&["run", "x", "--raw", "--chat"], &["--raw", "--chat"]),
+        (&["run", "x", "--json", "--interactive"], &["--json"]),
+        (&["run", "tell", "me", "a", "story"], &["quotes", "tell me a story"]),
+        (&["run", "x", "-p", "y", "-m", TINY], &["twice"]),
+        (&["run", "   "], &["prompt is empty"]),
+        (&["logits", TINY], &["--ids"]),
+        (&["logits", TINY, "--ids", "1", "--threads", "0"], &["--threads"]),
+        (&["logits", TINY, "--ids", "1", "--chunk", "0"], &["--chunk"]),
+        (&["logits", TINY, "--ids", "-1"], &["--ids", "-1"]),
+        (&["completions", "tcsh"], &["tcsh", "bash"]),
+    ] {
+        run(args).fails(2, parts);
+    }
+}
+
+#[test]
+fn a_bad_model_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (missing, text, folder) = (path("missing.gguf"), path("text.gguf"), path("folder.gguf"));
+    std::fs::write(&text, "Once upon a time there was a file that was no model.").unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    let cut = path("cut.gguf");
+    let tiny = std::fs::read(TINY).unwrap();
+    std::fs::write(&cut, &tiny[..tiny.len() / 2]).unwrap();
+    for (model, why) in
+        [(&missing, "No such file"), (&text, "GGUF"), (&folder, "a directory"), (&cut, "beyond the file")]
+    {
+        for command in [
+            &["run", model, "x"][..],
+            &["run", "-m", model, "-p", "x"],
+            &["tokenize", model, "--text", "x"],
+            &["logits", model, "--ids", "1"],
+            &["template", model, "--messages", "-"],
+        ] {
+            let said = run(command).fails(1, &[model, why]).err;
+            assert_eq!(said.matches(why).count(), 1, "said twice: {said}");
+        }
+    }
+    for model in [&missing, &text, &folder] {
+        run(&["inspect", model]).fails(1, &[model]);
+    }
+    run(&["run", "nobody/nothing:Q4_K_M"]).fails(1, &["nobody/nothing:Q4_K_M", "hanzo models", "-p"]);
+    run(&["inspect", "nothing"]).fails(1, &["nothing", "cache"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_named_pipe_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.gguf");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    run(&["run", pipe.to_str().unwrap(), "x"]).fails(1, &["pipe.gguf", "a named pipe"]);
+    run(&["inspect", pipe.to_str().unwrap()]).fails(1, &["a named pipe"]);
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_never_cut() {
+    let long = "once upon a time ".repeat(100);
+    run(&["run", &long, "--ctx", "64"]).fails(1, &["tokens", "64"]);
+    run(&["run", &long, "--ctx", "64", "--raw"]).fails(1, &["tokens", "64"]);
+}
+
+#[test]
+fn input_that_is_not_text_is_an_error() {
+    run_with_input(&["run"], b"\xff\xfe").fails(1, &["standard input", "UTF-8"]);
+    run_with_input(&["tokenize"], b"\xff\xfe").fails(1, &["standard input", "UTF-8"]);
+    run(&["run"]).fails(2, &["prompt is empty"]);
+    run(&["run", "--file", "/nonexistent/prompt"]).fails(1, &["/nonexistent/prompt"]);
+}
+
+/// Nobody reads: the program ends, quietly and without an error.
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    for args in [
+        &["run", "Once upon a time", "--temp", "0", "--quiet"][..],
+        &["run", "Once upon a time", "--temp", "0", "--quiet", "--json"],
+        &["inspect", "--tensors"],
+        &["inspect", "--json"],
+        &["models"],
+        &["tokenize", "--text", "a b c"],
+        &["detokenize", "--ids", "5,6"],
+        &["logits", TINY, "--ids", "1,2"],
+        &["completions", "bash"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = finish(hanzo().args(args).stdout(writer));
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}");
+    }
+}
+
+/// A full disk is an error, unlike a reader that has gone.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    finish(hanzo().args(["models"]).stdout(full())).fails(1, &["standard output"]);
+    finish(hanzo().args(["run", "Hello", "-q"]).stdout(full())).fails(1, &["standard output"]);
+}
+
+#[test]
+fn a_closed_standard_error_harms_nobody() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let run = finish(hanzo().args(["run", "Once upon a time", "--temp", "0"]).stderr(writer));
+    assert_eq!(run.code, 0);
+    assert!(!run.out.is_empty());
+}
