@@ -219,7 +219,9 @@ impl<E: Elem> Run<'_, E> {
             let first = tokens.0.max(k0.saturating_sub(sequence.first_position));
             let last = match a.window {
                 None => tokens.1,
-                Some(w) => tokens.1.min((k0 + TILE - 1 + w as usize).saturating_sub(sequence.first_position)),
+                Some(w) => tokens
+                    .1
+                    .min((k0 + TILE - 1).saturating_add(w as usize).saturating_sub(sequence.first_position)),
             };
             if first >= last {
                 continue;

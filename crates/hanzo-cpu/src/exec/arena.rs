@@ -5,6 +5,7 @@ use hanzo_fusion::{Domain, LaunchKind, LoadOptions, Plan};
 
 use crate::CpuError;
 use crate::activations::Activations;
+use crate::epilogue::SEGMENT;
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub(super) enum Place {
 /// What a slot holds.
 #[derive(Debug)]
 enum Buffer {
-    /// f32 or u32 (as its bits).
-    Words(Vec<f32>),
+    /// f32 or u32 (as its bits), and how many. Pages are taken as they are first written.
+    Words(memmap2::MmapMut, usize),
     Quantized(Activations),
 }
 
@@ -68,10 +69,8 @@ impl Arena {
                 }
                 _ => {
                     let bytes = words.checked_mul(4).ok_or(refused(usize::MAX))?;
-                    let mut data = Vec::new();
-                    data.try_reserve_exact(words).map_err(|_| refused(bytes))?;
-                    data.resize(words, 0.0);
-                    Buffer::Words(data)
+                    let data = memmap2::MmapMut::map_anon(bytes.max(1)).map_err(|_| refused(bytes))?;
+                    Buffer::Words(data, words)
                 }
             });
         }
@@ -82,7 +81,7 @@ impl Arena {
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
         let of = |b: &Buffer| match b {
-            Buffer::Words(v) => v.len() * 4,
+            Buffer::Words(_, words) => words * 4,
             Buffer::Quantized(a) => a.bytes(),
         };
         self.buffers.iter().map(of).sum()
@@ -100,7 +99,9 @@ impl Arena {
             .buffers
             .iter_mut()
             .map(|b| match b {
-                Buffer::Words(v) => SlotView { words: v.as_mut_ptr(), len: v.len(), quantized: None },
+                Buffer::Words(data, words) => {
+                    SlotView { words: data.as_mut_ptr().cast(), len: *words, quantized: None }
+                }
                 Buffer::Quantized(a) => SlotView { words: std::ptr::null_mut(), len: 0, quantized: Some(a) },
             })
             .collect();
@@ -220,6 +221,20 @@ impl<'a> View<'a> {
         }
         // SAFETY: inside the buffer by the check.
         (unsafe { slot.words.add(first * cols) }, n * cols)
+    }
+
+    /// Asks for the cache lines of columns `n0 ..` of a row, which need not exist.
+    #[inline]
+    pub(super) fn prefetch(&self, v: Value, row: usize, n0: usize) {
+        let Some(slot) = self.slot(v) else { return };
+        let (at, cols) = (slot.words.wrapping_add(row.wrapping_mul(self.cols(v)).wrapping_add(n0)), SEGMENT);
+        let _ = (at, cols);
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..cols).step_by(16) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) };
+        }
     }
 
     /// All rows of a value.

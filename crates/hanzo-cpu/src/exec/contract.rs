@@ -167,11 +167,29 @@ impl Finisher<'_> {
     }
 }
 
+impl Finisher<'_> {
+    fn fetch(&self, m: usize, n0: usize) {
+        let view = &self.r.view;
+        if !self.output.quantize {
+            view.prefetch(self.output.result, m, n0);
+        }
+        for step in &self.output.steps {
+            if let StepOp::Value(_, _, v) = *step {
+                view.prefetch(v, m, n0);
+            }
+        }
+    }
+}
+
 impl Epilogue for Finisher<'_> {
     #[inline]
     unsafe fn finish(&self, m: usize, n0: usize, y: &mut [f32]) {
         // SAFETY: passed through.
         unsafe { self.take(m, n0, y, &mut []) }
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.fetch(m, n0);
     }
 }
 
@@ -180,6 +198,10 @@ impl PairEpilogue for Finisher<'_> {
     unsafe fn finish(&self, m: usize, n0: usize, gate: &mut [f32], up: &mut [f32]) {
         // SAFETY: passed through.
         unsafe { self.take(m, n0, gate, up) }
+    }
+
+    fn prefetch(&self, m: usize, n0: usize) {
+        self.fetch(m, n0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Row-wise launches: every op of the launch on a strip of rows, then the next strip.
 
 use hanzo_fusion::graph::{Op, Value, Weight};
-use hanzo_fusion::{BLOCK_TOKENS, Domain, Launch};
+use hanzo_fusion::{BLOCK_TOKENS, Domain, Launch, LaunchKind};
 
 use super::arena::{Strip, View, as_ids, as_ids_mut, rows_a_row};
 use super::run::Running;
@@ -43,12 +43,36 @@ pub(super) unsafe fn run(
     let per_strip = strip_rows(rows, width.max(operands), ctx.threads());
     ctx.claim(rows.div_ceil(per_strip), |i| {
         let first = i * per_strip;
-        let strip = Strip { first, n: per_strip.min(rows - first), memory };
-        for &v in &launch.nodes {
-            // SAFETY: strips are disjoint, operands were made before the launch or earlier in this strip.
-            unsafe { node(r, ctx.isa(), v, strip) };
-        }
+        // SAFETY: strips are disjoint; the caller's promise.
+        unsafe { strip(ctx, r, launch, Strip { first, n: per_strip.min(rows - first), memory }) };
     });
+}
+
+/// Whether the launch is one thread's work in this step.
+pub(super) fn is_single(r: &Running<'_>, launch: &Launch) -> bool {
+    matches!(launch.kind, LaunchKind::Rows(domain) if r.view.rows(domain) <= 1)
+}
+
+/// Runs a launch that [`is_single`] on this thread.
+///
+/// # Safety
+/// No other thread runs a launch meanwhile; `memory` as in [`run`].
+pub(super) unsafe fn run_single(ctx: &Ctx<'_>, r: &Running<'_>, launch: &Launch, memory: *mut f32) {
+    if let LaunchKind::Rows(domain) = launch.kind
+        && r.view.rows(domain) == 1
+    {
+        // SAFETY: the caller's promise.
+        unsafe { strip(ctx, r, launch, Strip { first: 0, n: 1, memory }) };
+    }
+}
+
+/// # Safety
+/// As [`run`]; the strip is this thread's.
+unsafe fn strip(ctx: &Ctx<'_>, r: &Running<'_>, launch: &Launch, strip: Strip) {
+    for &v in &launch.nodes {
+        // SAFETY: operands were made before the launch or earlier in this strip.
+        unsafe { node(r, ctx.isa(), v, strip) };
+    }
 }
 
 /// One op on one strip.

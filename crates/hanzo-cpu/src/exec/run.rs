@@ -205,14 +205,34 @@ impl Model {
             // SAFETY: this thread's own entry.
             let local = unsafe { &mut *local.0.get() };
             local.routed = None;
-            for ((launch, outputs), width) in plan.launches.iter().zip(outputs).zip(widths) {
-                // SAFETY: all threads walk the same launches, with a barrier between any two.
-                if let Err(e) = unsafe { running.launch(ctx, launch, outputs, *width, local) } {
-                    // All threads fail alike.
-                    fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                    return;
+            let n = plan.launches.len();
+            let single = |i: usize| plan.launches.get(i).is_some_and(|l| rows::is_single(&running, l));
+            let mut at = 0;
+            while at < n {
+                let mut next = at;
+                if !single(at) {
+                    // SAFETY: all threads walk the same launches, with a barrier between any two.
+                    let done =
+                        unsafe { running.launch(ctx, &plan.launches[at], &outputs[at], widths[at], local) };
+                    if let Err(e) = done {
+                        // All threads fail alike.
+                        fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                        return;
+                    }
+                    next += 1;
                 }
-                ctx.barrier();
+                // What one thread does alone follows without a barrier of its own.
+                let first = next;
+                while single(next) {
+                    next += 1;
+                }
+                ctx.barrier_then(|| {
+                    for launch in &plan.launches[first..next] {
+                        // SAFETY: the other threads wait.
+                        unsafe { rows::run_single(ctx, &running, launch, local.strip.as_mut_ptr()) };
+                    }
+                });
+                at = next;
             }
         });
         let fault = fault.into_inner().unwrap_or_else(PoisonError::into_inner);

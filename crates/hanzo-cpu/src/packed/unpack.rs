@@ -103,23 +103,29 @@ pub(crate) fn unit(
     let planes = group.get(start..).unwrap_or(&[]);
     for (i, quad) in out.iter_mut().enumerate() {
         for (at, u) in quad.iter_mut().enumerate() {
-            let q = read_planes(planes, layout.bits, QUADS, QUAD_BYTES, i, at);
-            *u = layout.table.map_or(q, |t| t[usize::from(q & 15)]);
+            *u = stored(layout, planes, i, at);
         }
     }
+}
+
+/// The unsigned code of byte `at` of quad `i` of a unit.
+#[inline]
+fn stored(layout: &Layout, planes: &[u8], i: usize, at: usize) -> u8 {
+    let q = read_planes(planes, layout.bits, QUADS, QUAD_BYTES, i, at);
+    layout.table.map_or(q, |t| t[usize::from(q & 15)])
 }
 
 /// Values of row `lane` of a group, `out.len()` of them.
 pub(crate) fn group_row(layout: &Layout, group: &[u8], lane: usize, out: &mut [f32]) {
     let elems = out.len();
-    let mut codes = [[0; QUAD_BYTES]; QUADS];
     for (u, out) in out.chunks_mut(UNIT).enumerate() {
-        unit(layout, group, elems, u, &mut codes);
+        let start = layout.group(elems).codes + u * layout.unit_bytes();
+        let planes = group.get(start..).unwrap_or(&[]);
         for (s, out) in out.chunks_mut(layout.sub).enumerate() {
             let (scale, min) = sub_scale(layout, group, elems, u * UNIT / layout.sub + s, lane);
             for (t, out) in out.iter_mut().enumerate() {
                 let k = s * layout.sub + t;
-                let code = i32::from(codes[k / 4][4 * lane + k % 4]) - layout.offset;
+                let code = i32::from(stored(layout, planes, k / 4, 4 * lane + k % 4)) - layout.offset;
                 let product = scale * code as f32;
                 *out = if layout.asymmetric { product - min } else { product };
             }

@@ -79,11 +79,18 @@ impl Barrier {
     }
 
     pub(super) fn wait(&self, patience: Duration) -> Result<(), Poisoned> {
+        self.wait_then(patience, || ())
+    }
+
+    /// As [`wait`](Self::wait); the thread that arrives last does `work` before it releases the others. Where it panics, the
+    /// barrier must be poisoned.
+    pub(super) fn wait_then(&self, patience: Duration, work: impl FnOnce()) -> Result<(), Poisoned> {
         let generation = self.gate.value();
         if self.poisoned.load(Ordering::Acquire) {
             return Err(Poisoned);
         }
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            work();
             self.arrived.store(0, Ordering::Relaxed);
             self.gate.advance();
         } else {

@@ -254,7 +254,15 @@ impl Ctx<'_> {
 
     /// Waits for all threads; what each wrote before is visible to all after.
     pub fn barrier(&self) {
-        if self.threads > 1 && self.shared.barrier.wait(BARRIER_PATIENCE).is_err() {
+        self.barrier_then(|| ());
+    }
+
+    /// As [`barrier`](Self::barrier); whichever thread arrives last does `work` before it releases the others: what is too small to be shared
+    /// costs no barrier of its own.
+    pub fn barrier_then(&self, work: impl FnOnce()) {
+        if self.threads == 1 {
+            work();
+        } else if self.shared.barrier.wait_then(BARRIER_PATIENCE, work).is_err() {
             resume_unwind(Box::new(Poisoned));
         }
     }
@@ -335,6 +343,27 @@ mod tests {
                 .unwrap();
                 assert_eq!(n.into_inner(), threads);
             }
+        }
+    }
+
+    #[test]
+    fn the_last_to_arrive_works_alone() {
+        for threads in 1..=3 {
+            let pool = Pool::new(threads).unwrap();
+            let n = AtomicUsize::new(0);
+            pool.run(|ctx| {
+                for round in 1..100 {
+                    ctx.barrier_then(|| {
+                        n.fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert_eq!(n.load(Ordering::Relaxed), round);
+                    ctx.barrier();
+                }
+            })
+            .unwrap();
+            let err = pool.run(|ctx| ctx.barrier_then(|| panic!("the last fell")));
+            assert!(matches!(err, Err(CpuError::WorkerPanic(m)) if m.contains("fell")));
+            pool.run(|ctx| ctx.barrier()).unwrap();
         }
     }
 
