@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod models;
+pub(crate) mod quantize;
 pub(crate) mod run;
 pub(crate) mod template;
 pub(crate) mod tokenize;

@@ -25,6 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
   hanzo run \"Once upon a time\"            one reply of the small model that is built in
   hanzo run model.gguf                    chat with a model of your own
   hanzo inspect model.gguf                what is in a file
+  hanzo quantize model.gguf out.gguf Q4_K_M
   hanzo help COMMAND                      more about a command")]
 struct Cli {
     #[command(subcommand)]
@@ -36,6 +37,7 @@ enum Command {
     Run(commands::run::Args),
     Inspect(commands::inspect::Args),
     Models(commands::models::Args),
+    Quantize(commands::quantize::Args),
     Tokenize(commands::tokenize::Args),
     Detokenize(commands::tokenize::DetokenizeArgs),
     Template(commands::template::Args),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Models(args) => commands::models::run(&args),
+        Command::Quantize(args) => commands::quantize::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Detokenize(args) => commands::tokenize::run_detokenize(&args),
         Command::Template(args) => commands::template::run(&args),

@@ -54,3 +54,24 @@ fn impossible_requests_are_refused() {
     run(&["logits", TINY, "--ids", "1", "--greedy", "9999999"]).fails(1, &["context"]);
     run(&["logits", TINY, "--ids", "1", "--out", "/nonexistent/x.f32"]).fails(1, &["/nonexistent/x.f32"]);
 }
+
+/// What `quantize` writes, the other commands read, and it says about the same.
+#[test]
+fn a_quantized_model_is_near_the_original() {
+    let Some(model) = shared("oracles/logits/qwen3/qwen3-f16.gguf") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (quantized, out) = (path("q8.gguf"), path("out.f32"));
+    let model = model.to_str().unwrap();
+    let said = run(&["quantize", model, &quantized, "Q8_0", "--threads", "2"]).ok();
+    assert!(said.text().contains("Q8_0"), "{}", said.text());
+    assert_eq!(run(&["inspect", &quantized, "--json"]).ok().json()["type"], "Q8_0");
+    let logits = |model: &str| {
+        run(&["logits", model, "--ids", "5,17,200,31", "--out", &out]).ok();
+        read_f32(out.as_ref())
+    };
+    let (before, after) = (logits(model), logits(&quantized));
+    let sum = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v * v)).sum::<f64>();
+    let error = sum(&mut before.iter().zip(&after).map(|(a, b)| a - b)) / sum(&mut before.iter().copied());
+    assert!(error > 0.0 && error < 1e-3, "{error}");
+}

@@ -5,7 +5,7 @@ mod common;
 use common::{TINY, finish, hanzo, run, run_with_input};
 
 const COMMANDS: &[&str] =
-    &["run", "inspect", "models", "tokenize", "detokenize", "template", "logits", "completions"];
+    &["run", "inspect", "models", "quantize", "tokenize", "detokenize", "template", "logits", "completions"];
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -47,6 +47,8 @@ fn wrong_usage_is_exit_code_2() {
         (&["logits", TINY, "--ids", "1", "--threads", "0"], &["--threads"]),
         (&["logits", TINY, "--ids", "1", "--chunk", "0"], &["--chunk"]),
         (&["logits", TINY, "--ids", "-1"], &["--ids", "-1"]),
+        (&["quantize", TINY, "out.gguf", "Q9_9"], &["Q9_9", "Q4_K_M"]),
+        (&["quantize", TINY, "out.gguf", "Q8_0", "--threads", "0"], &["--threads"]),
         (&["completions", "tcsh"], &["tcsh", "bash"]),
     ] {
         run(args).fails(2, parts);
