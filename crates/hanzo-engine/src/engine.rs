@@ -1,24 +1,25 @@
-//! The engine: a thread that owns the model and runs one step after the other; a handle that submits requests to it.
+//! The engine as its callers see it: a loaded model that takes requests. The thread behind it is in `worker`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
-use hanzo_fusion::{
-    BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, MemoryReport, Progress,
-};
-use hanzo_fusion::{SequenceStep, Step};
+use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, MemoryReport, Progress};
 use hanzo_gguf::GgufFile;
-use hanzo_models::{GgufWeights, Model};
+use hanzo_models::GgufWeights;
 
 use crate::EngineError;
-use crate::kv::KvManager;
-use crate::request::{Event, Request, Sink, Token};
-use crate::scheduler::{Scheduler, StepLimits, Work};
-use crate::sequence::Sequence;
+use crate::kv::block_bytes;
+use crate::metrics::Metrics;
+use crate::request::{Event, Request, Sink};
+use crate::scheduler::StepLimits;
+use crate::sequence::{ModelLimits, Sequence};
+use crate::speculate::Speculation;
+use crate::worker::{KvSetup, Worker};
+
+/// Rows of a step beyond one a sequence whose logits can be had: what drafts share.
+const DRAFT_OUTPUTS: usize = 64;
 
 /// Sizes of an engine.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct EngineOptions {
     pub max_context: Option<usize>,
     /// Tokens that the KV pool holds, over all sequences; one longest sequence when `None`.
     pub kv_tokens: Option<usize>,
+    /// Bytes that the KV pool may take, over all layers; goes before `kv_tokens`.
+    pub kv_bytes: Option<u64>,
     /// Element type of the cache.
     pub kv_type: KvType,
     /// Tokens of a step: the most that a prompt's chunk can be.
@@ -37,6 +40,8 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Whether equal prefixes share their blocks.
     pub prefix_cache: bool,
+    /// Whether and how tokens are guessed ahead. Changes no byte of any reply.
+    pub speculation: Speculation,
     /// Tokens that end a reply.
     pub eog: Vec<u32>,
 }
@@ -46,11 +51,13 @@ impl Default for EngineOptions {
         Self {
             max_context: None,
             kv_tokens: None,
+            kv_bytes: None,
             kv_type: KvType::F16,
             max_batch_tokens: 512,
             max_sequences: 64,
             max_waiting: 256,
             prefix_cache: true,
+            speculation: Speculation::default(),
             eog: Vec::new(),
         }
     }
@@ -63,6 +70,8 @@ pub struct Engine {
     shared: Arc<Shared>,
     info: EngineInfo,
     max_waiting: usize,
+    max_sequences: usize,
+    speculation: Speculation,
 }
 
 /// What is known of an engine once it is loaded.
@@ -78,18 +87,41 @@ pub struct EngineInfo {
     pub max_context: usize,
     /// Context that the model was made for.
     pub trained_context: usize,
+    /// Tokens that the KV pool holds, over all sequences.
+    pub kv_tokens: usize,
     /// Bytes held.
     pub memory: MemoryReport,
     /// The plan, one line a launch.
     pub plan: String,
 }
 
-#[derive(Default)]
-struct Shared {
+/// What the handle and the thread both see.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Requests on their way to the thread.
+    sent: AtomicUsize,
+    /// Requests that wait for their first step.
     waiting: AtomicUsize,
-    running: AtomicUsize,
     next_id: AtomicU64,
     stop: AtomicBool,
+    metrics: Mutex<Metrics>,
+}
+
+impl Shared {
+    pub(crate) fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// A request has reached the thread, where `waiting` wait now.
+    pub(crate) fn received(&self, waiting: usize) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+        self.sent.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish(&self, metrics: Metrics) {
+        self.waiting.store(metrics.waiting, Ordering::Relaxed);
+        *self.metrics.lock().unwrap_or_else(PoisonError::into_inner) = metrics;
+    }
 }
 
 /// Cancels its request when told to. Dropping it does nothing.
@@ -115,13 +147,26 @@ impl Engine {
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
         let model = hanzo_models::load(file)?;
+        let layers = &model.graph.kv_layers;
         let max_context = options.max_context.unwrap_or(model.context_length).max(2);
-        let n_blocks = options.kv_tokens.unwrap_or(max_context).div_ceil(BLOCK_TOKENS).max(1);
+        let n_blocks = match options.kv_bytes {
+            Some(bytes) => match (bytes / block_bytes(layers, options.kv_type).max(1)) as usize {
+                0 => {
+                    return Err(EngineError::KvMemory { bytes, block: block_bytes(layers, options.kv_type) });
+                }
+                // More than that is never used.
+                n => n.min(max_context.div_ceil(BLOCK_TOKENS).saturating_mul(options.max_sequences.max(1))),
+            },
+            None => options.kv_tokens.unwrap_or(max_context).div_ceil(BLOCK_TOKENS).max(1),
+        };
         let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
-        let max_tokens = options.max_batch_tokens.max(options.max_sequences).max(1);
+        let max_sequences = options.max_sequences.max(1);
+        let max_tokens = options.max_batch_tokens.max(max_sequences);
+        let step_limits =
+            StepLimits { max_tokens, max_sequences, max_outputs: max_sequences + DRAFT_OUTPUTS };
         let load = LoadOptions {
             max_tokens,
-            max_outputs: options.max_sequences.max(1),
+            max_outputs: step_limits.max_outputs,
             kv: KvConfig { n_blocks, kv_type: options.kv_type },
         };
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), load, progress)?;
@@ -131,39 +176,38 @@ impl Engine {
             vocab_size: model.graph.vocab_size,
             max_context,
             trained_context: model.context_length,
+            kv_tokens: n_blocks * BLOCK_TOKENS,
             memory: loaded.memory(),
             plan: loaded.plan_text(),
         };
-        Ok(Self::start(loaded, &model, info, options, max_tokens, n_blocks))
-    }
-
-    fn start(
-        loaded: Box<dyn LoadedModel>,
-        model: &Model,
-        info: EngineInfo,
-        options: EngineOptions,
-        max_tokens: usize,
-        n_blocks: usize,
-    ) -> Self {
         let shared = Arc::new(Shared::default());
-        let kv = KvManager::new(&model.graph.kv_layers, n_blocks, options.prefix_cache);
-        let limits = StepLimits { max_tokens, max_sequences: options.max_sequences.max(1) };
-        let mut worker = Worker {
-            model: loaded,
-            scheduler: Scheduler::new(kv, limits),
-            logits: Vec::new(),
-            vocab_size: info.vocab_size,
-            max_context: info.max_context,
-            eog: options.eog,
-            shared: Arc::clone(&shared),
-        };
+        let kv = KvSetup { layers: layers.clone(), n_blocks, prefix_cache: options.prefix_cache };
+        let model_limits =
+            ModelLimits { eog: options.eog, max_context, max_drafts: options.speculation.most() };
+        let speculation = options.speculation;
+        let mut worker = Worker::new(
+            loaded,
+            kv,
+            step_limits,
+            model_limits,
+            speculation.clone(),
+            info.vocab_size,
+            Arc::clone(&shared),
+        );
         let (sender, receiver) = channel();
-        let thread =
-            std::thread::Builder::new().name("hanzo-engine".to_owned()).spawn(move || worker.run(&receiver));
-        // Without a thread the channel is closed, and every submission says so.
-        let thread =
-            thread.map_err(|e| tracing::error!("the engine's thread could not be started: {e}")).ok();
-        Self { commands: Some(sender), thread, shared, info, max_waiting: options.max_waiting }
+        let thread = std::thread::Builder::new()
+            .name("hanzo-engine".to_owned())
+            .spawn(move || worker.supervise(&receiver))
+            .map_err(|e| EngineError::Thread(e.to_string()))?;
+        Ok(Self {
+            commands: Some(sender),
+            thread: Some(thread),
+            shared,
+            info,
+            max_waiting: options.max_waiting,
+            max_sequences,
+            speculation,
+        })
     }
 
     /// What is loaded.
@@ -173,7 +217,17 @@ impl Engine {
 
     /// Requests that wait and that run.
     pub fn load_now(&self) -> (usize, usize) {
-        (self.shared.waiting.load(Ordering::Relaxed), self.shared.running.load(Ordering::Relaxed))
+        (self.waiting(), self.metrics().running)
+    }
+
+    /// What the engine did so far, as of its last step.
+    pub fn metrics(&self) -> Metrics {
+        let metrics = *self.shared.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        Metrics { waiting: self.waiting(), ..metrics }
+    }
+
+    fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed) + self.shared.sent.load(Ordering::Relaxed)
     }
 
     /// Queues a request; its events go to `sink`, from the engine's thread.
@@ -181,6 +235,19 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] when the request is invalid, too long for the context, or the queue is full.
     pub fn submit(&self, request: Request, sink: Sink) -> Result<Cancel, EngineError> {
+        self.submit_continuations(request, vec![sink])
+    }
+
+    /// Queues a request for several continuations of one prompt, which is computed once; each has its own random stream and
+    /// its own listener. The first is the same as when asked for alone.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`], and [`EngineError::Continuations`] for more than can run at once, or none.
+    pub fn submit_continuations(
+        &self,
+        request: Request,
+        mut sinks: Vec<Sink>,
+    ) -> Result<Cancel, EngineError> {
         let (n, context, vocab_size) = (request.prompt.len(), self.info.max_context, self.info.vocab_size);
         if n == 0 {
             return Err(EngineError::EmptyPrompt);
@@ -192,16 +259,28 @@ impl Engine {
             return Err(EngineError::TokenId { id, vocab_size });
         }
         request.sampling.check(vocab_size)?;
-        let waiting = self.shared.waiting.load(Ordering::Relaxed);
+        let (n_sinks, most) = (sinks.len(), self.max_sequences);
+        if sinks.is_empty() || n_sinks > most {
+            return Err(EngineError::Continuations { n: n_sinks, most });
+        }
+        let siblings = sinks.split_off(1);
+        let sink = sinks.pop().ok_or(EngineError::Continuations { n: n_sinks, most })?;
+        let sender = self.commands.as_ref().ok_or(EngineError::Stopped)?;
+        // Counted before it is compared: two callers cannot both take the last place.
+        self.shared.sent.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.waiting() - 1;
         if waiting >= self.max_waiting {
+            self.shared.sent.fetch_sub(1, Ordering::Relaxed);
             return Err(EngineError::Busy { waiting });
         }
         let cancelled = Arc::new(AtomicBool::new(false));
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let sequence = Sequence::new(id, request, Arc::clone(&cancelled), sink);
-        let sender = self.commands.as_ref().ok_or(EngineError::Stopped)?;
-        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-        sender.send(sequence).map_err(|_| EngineError::Stopped)?;
+        let proposer = self.speculation.proposer();
+        let sequence = Sequence::new(id, request, proposer, Arc::clone(&cancelled), sink, siblings);
+        if sender.send(sequence).is_err() {
+            self.shared.sent.fetch_sub(1, Ordering::Relaxed);
+            return Err(EngineError::Stopped);
+        }
         Ok(Cancel(cancelled))
     }
 
@@ -253,116 +332,4 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
-}
-
-/// The thread's side.
-struct Worker {
-    model: Box<dyn LoadedModel>,
-    scheduler: Scheduler,
-    logits: Vec<f32>,
-    vocab_size: usize,
-    max_context: usize,
-    eog: Vec<u32>,
-    shared: Arc<Shared>,
-}
-
-impl Worker {
-    fn run(&mut self, commands: &Receiver<Sequence>) {
-        while self.receive(commands) {
-            self.scheduler.reap(Instant::now());
-            let work = self.scheduler.plan();
-            if !work.is_empty() {
-                self.step(&work);
-            }
-            self.shared.waiting.store(self.scheduler.n_waiting(), Ordering::Relaxed);
-            self.shared.running.store(self.scheduler.n_running(), Ordering::Relaxed);
-        }
-        for mut sequence in self.scheduler.drain() {
-            sequence.fail(EngineError::Stopped);
-        }
-    }
-
-    /// Takes all requests that have come, waiting for one when there is nothing to do. False ends the thread.
-    fn receive(&mut self, commands: &Receiver<Sequence>) -> bool {
-        if self.shared.stop.load(Ordering::Relaxed) {
-            return false;
-        }
-        if self.scheduler.is_idle() {
-            match commands.recv() {
-                Ok(sequence) => self.scheduler.enqueue(sequence),
-                Err(_) => return false,
-            }
-        }
-        loop {
-            match commands.try_recv() {
-                Ok(sequence) => self.scheduler.enqueue(sequence),
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return !self.scheduler.is_idle(),
-            }
-        }
-    }
-
-    /// Runs one step and hands out what it brought. A step that fails fails the requests in it and no others.
-    fn step(&mut self, work: &[Work]) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.forward(work)));
-        let fault = match outcome {
-            Ok(Ok(())) => return self.advance(work),
-            Ok(Err(e)) => e.to_string(),
-            Err(panic) => panic_text(panic.as_ref()),
-        };
-        tracing::error!("step failed: {fault}");
-        for w in work {
-            if let Some(mut sequence) = self.scheduler.remove(w.id) {
-                sequence.fail(EngineError::Step(fault.clone()));
-            }
-        }
-    }
-
-    /// The device's part of a step: logits of every sequence whose tokens are all through with it.
-    fn forward(&mut self, work: &[Work]) -> Result<(), hanzo_fusion::DeviceError> {
-        let parts: Vec<(&Sequence, usize)> =
-            work.iter().filter_map(|w| Some((self.scheduler.running(w.id)?, w.n_tokens))).collect();
-        let tables: Vec<Vec<&[u32]>> = parts.iter().map(|(s, _)| s.tables.slices().collect()).collect();
-        let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
-        for ((sequence, n_tokens), tables) in parts.iter().zip(&tables) {
-            let context_len = sequence.n_computed + n_tokens;
-            tokens
-                .extend_from_slice(sequence.tokens.get(sequence.n_computed..context_len).unwrap_or_default());
-            sequences.push(SequenceStep { n_tokens: *n_tokens, context_len, block_tables: tables });
-            if context_len == sequence.tokens.len() {
-                outputs.push(tokens.len() as u32 - 1);
-            }
-        }
-        self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)
-    }
-
-    /// The host's part: cached tokens are counted, tokens drawn, replies ended.
-    fn advance(&mut self, work: &[Work]) {
-        let mut rows = self.logits.chunks_exact(self.vocab_size.max(1));
-        for w in work {
-            let Some((sequence, kv)) = self.scheduler.running_mut(w.id) else { continue };
-            sequence.n_computed += w.n_tokens;
-            let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
-            kv.commit(&mut sequence.tables, computed);
-            if sequence.pending() > 0 {
-                continue;
-            }
-            let Some(logits) = rows.next() else { continue };
-            let banned = sequence.banned(&self.eog);
-            let id = sequence.sampler.sample(logits, &sequence.tokens, banned);
-            let alternatives = sequence.sampler.params().logprobs;
-            let logprobs = alternatives.map(|n| sequence.sampler.logprobs(logits, id, n));
-            if let Some(reason) = sequence.push(Token { id, logprobs }, &self.eog, self.max_context)
-                && let Some(mut sequence) = self.scheduler.remove(w.id)
-            {
-                sequence.finish(reason);
-            }
-        }
-    }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }

@@ -49,6 +49,39 @@ pub enum EngineError {
     /// The step that this request took part in failed.
     #[error("the step failed: {0}")]
     Step(String),
+    /// A constraint that cannot be had, or that failed while the reply was being made.
+    #[error(transparent)]
+    Constraint(#[from] crate::constraint::ConstraintError),
+    /// No token can be drawn.
+    #[error("no token can be drawn at position {position}: {reason}")]
+    NoToken {
+        /// Tokens before.
+        position: usize,
+        /// Why.
+        reason: &'static str,
+    },
+    /// More continuations than can run at once, or none.
+    #[error("{n} continuations were asked for; 1 to {most} can run at once")]
+    Continuations {
+        /// What was asked for.
+        n: usize,
+        /// What the engine's options allow.
+        most: usize,
+    },
+    /// The KV memory given does not hold a single block.
+    #[error("{bytes} bytes of KV memory do not hold a block, which takes {block}; give more")]
+    KvMemory {
+        /// What was given.
+        bytes: u64,
+        /// Bytes of a block over all layers.
+        block: u64,
+    },
+    /// The engine's thread could not be started.
+    #[error("the engine's thread could not be started: {0}")]
+    Thread(String),
+    /// The engine's own thread panicked; it was started anew, without the requests that it had.
+    #[error("the engine failed and was restarted: {0}")]
+    Restarted(String),
     /// The engine is gone.
     #[error("the engine has stopped")]
     Stopped,

@@ -4,7 +4,9 @@
 //! 2023) for pools and tables, its chained block hashes for prefix reuse.
 
 mod pool;
+mod size;
 mod table;
 
 pub use pool::{BlockPool, PrefixId};
+pub use size::block_bytes;
 pub use table::{KvManager, Tables};

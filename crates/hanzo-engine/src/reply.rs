@@ -155,6 +155,8 @@ mod tests {
         prompt_tokens: 1,
         cached_tokens: 0,
         generated_tokens: 1,
+        drafted_tokens: 0,
+        accepted_tokens: 0,
         queue_time: Duration::ZERO,
         prompt_time: Duration::ZERO,
         generation_time: Duration::ZERO,

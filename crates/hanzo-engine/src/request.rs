@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::constraint::Constraint;
 use crate::error::EngineError;
 use crate::sampler::{SamplingParams, TokenLogprob};
 
@@ -22,6 +23,10 @@ pub struct Request {
     pub priority: i32,
     /// The reply ends here at the latest.
     pub deadline: Option<Instant>,
+    /// What the reply may consist of. Where it admits nothing but an end, the reply ends, whatever `min_tokens` says.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Whether drafts are tried, where the engine speculates at all. Changes no byte of the reply.
+    pub speculate: bool,
 }
 
 impl Request {
@@ -35,6 +40,8 @@ impl Request {
             ignore_eos: false,
             priority: 0,
             deadline: None,
+            constraint: None,
+            speculate: true,
         }
     }
 }
@@ -83,6 +90,10 @@ pub struct Finish {
     pub cached_tokens: usize,
     /// Tokens generated, the end token included.
     pub generated_tokens: usize,
+    /// Drafts of speculation that ran.
+    pub drafted_tokens: usize,
+    /// Drafts that were right: tokens of the reply that took no step of their own.
+    pub accepted_tokens: usize,
     /// From submission to the first step.
     pub queue_time: Duration,
     /// From the first step to the first token.

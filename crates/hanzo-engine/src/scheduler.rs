@@ -1,15 +1,17 @@
 //! Who runs in the next step, and with how many tokens.
 //!
-//! Every step has a budget of tokens. Sequences that decode come first, one token each; what is left of the budget
-//! goes to prompts in chunks, running ones before new ones, by priority and then arrival. When blocks run out, the
-//! lowest in that order gives its blocks back and computes them again later; its tokens stay, so nothing is lost or
-//! said twice. (Orca, Yu et al. 2022, for iteration-level scheduling; Sarathi, Agrawal et al. 2023, for chunks.)
+//! Every step has a budget of tokens. Sequences that decode come first, one token each, then their drafts; what is left
+//! goes to prompts in chunks, running ones before new ones, by priority and then arrival. While anybody decodes, chunks
+//! are as small as the pace asks for. When blocks run out, the lowest in that order gives its blocks back and computes
+//! them again later; its tokens stay, so nothing is lost or said twice. Drafts and new sequences never push anybody out.
+//! (Orca, Yu et al. 2022, for iteration-level scheduling; Sarathi, Agrawal et al. 2023, for chunks.)
 
 use std::time::Instant;
 
 use crate::kv::KvManager;
 use crate::request::FinishReason;
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, SequenceId};
+use crate::speculate::Speculation;
 
 /// Bounds of a step.
 #[derive(Clone, Copy, Debug)]
@@ -18,20 +20,35 @@ pub(crate) struct StepLimits {
     pub(crate) max_tokens: usize,
     /// Sequences that run at once.
     pub(crate) max_sequences: usize,
+    /// Rows whose logits a step can give, at least `max_sequences`.
+    pub(crate) max_outputs: usize,
 }
 
 /// One sequence's share of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     /// The sequence.
-    pub(crate) id: u64,
-    /// Tokens that run, from the first that is not cached.
+    pub(crate) id: SequenceId,
+    /// Rows that run, from the first token that is not cached, drafts included.
     pub(crate) n_tokens: usize,
+    /// Of these, drafts.
+    pub(crate) n_drafts: usize,
+    /// Whether the sequence decodes: only its last token is not cached.
+    pub(crate) decodes: bool,
+}
+
+/// Counts of what the scheduler did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) preemptions: u64,
+    pub(crate) prefix_queries: u64,
+    pub(crate) prefix_hits: u64,
 }
 
 /// Sequences, waiting and running, each list in order of precedence.
 pub(crate) struct Scheduler {
     pub(crate) kv: KvManager,
+    pub(crate) counts: Counts,
     limits: StepLimits,
     waiting: Vec<Sequence>,
     running: Vec<Sequence>,
@@ -39,7 +56,7 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(kv: KvManager, limits: StepLimits) -> Self {
-        Self { kv, limits, waiting: Vec::new(), running: Vec::new() }
+        Self { kv, counts: Counts::default(), limits, waiting: Vec::new(), running: Vec::new() }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -71,42 +88,63 @@ impl Scheduler {
         }
     }
 
-    /// Decides the next step. Every sequence of the result has blocks for its share.
-    pub(crate) fn plan(&mut self) -> Vec<Work> {
+    /// Decides the next step. Every sequence of the result has blocks for its share. While anybody decodes, prompts get
+    /// `prompt_allowance` tokens at most.
+    pub(crate) fn plan(&mut self, prompt_allowance: usize) -> Vec<Work> {
         let mut work = Vec::new();
         let mut budget = self.limits.max_tokens;
         let n_running = self.running.len();
-        for decoding in [true, false] {
-            let mut i = 0;
-            // Those who give way are taken from the end, so `i` stays valid.
-            while let Some(sequence) = self.running.get(i).filter(|_| budget > 0) {
-                let n_tokens = sequence.pending().min(budget);
-                if (sequence.pending() == 1) != decoding {
-                    i += 1;
-                    continue;
-                }
-                let (id, target) = (sequence.id, sequence.n_computed + n_tokens);
-                while let Some(sequence) = self.running.get_mut(i) {
-                    if self.kv.grow(&mut sequence.tables, target).is_ok() {
-                        work.push(Work { id, n_tokens });
-                        budget -= n_tokens;
-                        break;
-                    }
-                    budget += self.preempt_last(&mut work);
-                }
-                i += 1;
-            }
+        self.run_those(&mut work, &mut budget, true);
+        self.add_drafts(&mut work, &mut budget);
+        if !work.is_empty() {
+            budget = budget.min(prompt_allowance);
         }
+        self.run_those(&mut work, &mut budget, false);
         if self.running.len() == n_running {
             self.admit(&mut work, budget);
         }
         work
     }
 
+    /// Gives all running sequences that decode, or all that do not, their share.
+    fn run_those(&mut self, work: &mut Vec<Work>, budget: &mut usize, decodes: bool) {
+        let mut i = 0;
+        // Those who give way are taken from the end, so `i` stays valid.
+        while let Some(sequence) = self.running.get(i).filter(|_| *budget > 0) {
+            let (id, n_tokens) = (sequence.id, sequence.pending().min(*budget));
+            let wanted = (sequence.pending() == 1) == decodes;
+            while wanted && let Some(sequence) = self.running.get_mut(i) {
+                let target = sequence.n_computed + n_tokens;
+                if self.kv.grow(&mut sequence.tables, sequence.n_computed, target).is_ok() {
+                    work.push(Work { id, n_tokens, n_drafts: 0, decodes });
+                    *budget -= n_tokens;
+                    break;
+                }
+                *budget += self.preempt_last(work);
+            }
+            i += 1;
+        }
+    }
+
+    /// Adds the drafts of those who decode, as far as budget, outputs and free blocks go.
+    fn add_drafts(&mut self, work: &mut [Work], budget: &mut usize) {
+        let mut outputs = self.limits.max_outputs.saturating_sub(self.limits.max_sequences);
+        for w in work {
+            let Some(sequence) = self.running.iter_mut().find(|s| s.id == w.id) else { continue };
+            let n = sequence.drafts.len().min(*budget).min(outputs);
+            let target = sequence.n_computed + w.n_tokens + n;
+            if n > 0 && self.kv.grow(&mut sequence.tables, sequence.n_computed, target).is_ok() {
+                (w.n_tokens, w.n_drafts) = (w.n_tokens + n, n);
+                (*budget, outputs) = (*budget - n, outputs - n);
+            }
+        }
+    }
+
     /// Takes the blocks of the last running sequence. Returns the tokens that it had been given in this step.
     fn preempt_last(&mut self, work: &mut Vec<Work>) -> usize {
         let Some(mut sequence) = self.running.pop() else { return 0 };
-        tracing::debug!(id = sequence.id, computed = sequence.n_computed, "preempted: KV blocks ran out");
+        tracing::debug!(id = ?sequence.id, computed = sequence.n_computed, "preempted: KV blocks ran out");
+        self.counts.preemptions += 1;
         self.kv.release(std::mem::take(&mut sequence.tables));
         sequence.n_computed = 0;
         let given = work.extract_if(.., |w| w.id == sequence.id).map(|w| w.n_tokens).sum();
@@ -117,38 +155,66 @@ impl Scheduler {
     /// Starts waiting sequences while there is budget, and blocks for all that they hold so far: a new one must not
     /// push out an older one right away.
     fn admit(&mut self, work: &mut Vec<Work>, mut budget: usize) {
-        while budget > 0 && self.running.len() < self.limits.max_sequences {
+        let mut places = self.running.iter().map(Sequence::n_continuations).sum::<usize>();
+        while budget > 0 {
             let Some(sequence) = self.waiting.first_mut() else { return };
+            places += sequence.n_continuations();
+            if places > self.limits.max_sequences {
+                return;
+            }
             let (tables, cached) = self.kv.admit(&sequence.tokens);
             (sequence.tables, sequence.n_computed) = (tables, cached);
             let n_tokens = sequence.pending().min(budget);
-            let fits = self.kv.has_room(&sequence.tables, sequence.tokens.len() + 1)
-                && self.kv.grow(&mut sequence.tables, cached + n_tokens).is_ok();
+            let fits = self.kv.has_room(&sequence.tables, cached, sequence.tokens.len() + 1)
+                && self.kv.grow(&mut sequence.tables, cached, cached + n_tokens).is_ok();
             if !fits {
                 self.kv.release(std::mem::take(&mut sequence.tables));
                 sequence.n_computed = 0;
                 return;
             }
             let mut sequence = self.waiting.remove(0);
-            sequence.start(cached);
+            if sequence.start(cached) {
+                self.counts.prefix_queries += sequence.tokens.len() as u64;
+                self.counts.prefix_hits += cached as u64;
+            }
             budget -= n_tokens;
-            work.push(Work { id: sequence.id, n_tokens });
+            work.push(Work { id: sequence.id, n_tokens, n_drafts: 0, decodes: false });
             insert_by_precedence(&mut self.running, sequence);
         }
     }
 
+    /// Makes the further continuations of a request, whose prompt is through, sequences of their own that share its blocks.
+    /// Returns all that there are now, the first included.
+    pub(crate) fn split(&mut self, id: SequenceId, speculation: &Speculation) -> Vec<SequenceId> {
+        let mut ids = vec![id];
+        let Some(sequence) = self.running.iter_mut().find(|s| s.id == id) else { return ids };
+        for mut sibling in sequence.split(|| speculation.proposer()) {
+            if let Some(first) = self.running.iter().find(|s| s.id == id) {
+                sibling.tables = self.kv.fork(&first.tables);
+            }
+            ids.push(sibling.id);
+            insert_by_precedence(&mut self.running, sibling);
+        }
+        ids
+    }
+
+    /// The running sequences.
+    pub(crate) fn all_running(&mut self) -> &mut [Sequence] {
+        &mut self.running
+    }
+
     /// The running sequence of that id.
-    pub(crate) fn running(&self, id: u64) -> Option<&Sequence> {
+    pub(crate) fn running(&self, id: SequenceId) -> Option<&Sequence> {
         self.running.iter().find(|s| s.id == id)
     }
 
     /// The running sequence of that id, with the block pools.
-    pub(crate) fn running_mut(&mut self, id: u64) -> Option<(&mut Sequence, &mut KvManager)> {
+    pub(crate) fn running_mut(&mut self, id: SequenceId) -> Option<(&mut Sequence, &mut KvManager)> {
         self.running.iter_mut().find(|s| s.id == id).map(|s| (s, &mut self.kv))
     }
 
     /// Takes a running sequence out and gives its blocks back.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Sequence> {
+    pub(crate) fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
         let i = self.running.iter().position(|s| s.id == id)?;
         let mut sequence = self.running.remove(i);
         self.kv.release(std::mem::take(&mut sequence.tables));
@@ -163,7 +229,7 @@ impl Scheduler {
     }
 }
 
-/// Greater priority first, then the earlier arrival (ids count arrivals).
+/// Greater priority first, then the earlier arrival.
 fn insert_by_precedence(list: &mut Vec<Sequence>, sequence: Sequence) {
     let key = |s: &Sequence| (std::cmp::Reverse(s.priority), s.id);
     let at = list.partition_point(|s| key(s) < key(&sequence));

@@ -1,41 +1,63 @@
 //! A request on its way: tokens so far, what of them is cached, and who listens.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::EngineError;
+use crate::constraint::{Constraint, ConstraintError};
 use crate::kv::Tables;
-use crate::request::{Event, Finish, FinishReason, Request, Sink};
+use crate::request::{Event, Finish, FinishReason, Request, Sink, Token};
 use crate::sampler::Sampler;
+use crate::speculate::Proposer;
 
-/// A running or waiting request.
+/// Names a sequence: its request in order of arrival, and which continuation of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SequenceId {
+    pub(crate) request: u64,
+    pub(crate) branch: u32,
+}
+
+/// A running or waiting request, or one continuation of it.
 pub(crate) struct Sequence {
-    pub(crate) id: u64,
+    pub(crate) id: SequenceId,
     pub(crate) priority: i32,
     /// Prompt and reply.
     pub(crate) tokens: Vec<u32>,
-    pub(crate) n_prompt: usize,
+    n_prompt: usize,
     /// Leading tokens whose keys and values are cached.
     pub(crate) n_computed: usize,
     pub(crate) tables: Tables,
-    pub(crate) sampler: Sampler,
-    pub(crate) limits: ReplyLimits,
+    /// Guesses of what follows, for the next step.
+    pub(crate) drafts: Vec<u32>,
+    sampler: Sampler,
+    limits: ReplyLimits,
+    constraint: Option<Box<dyn Constraint>>,
+    proposer: Option<Box<dyn Proposer>>,
     cancelled: Arc<AtomicBool>,
-    sink: Sink,
+    /// Gone once the end was told, or the listener panicked.
+    sink: Option<Sink>,
+    /// Listeners of further continuations, until the prompt is through and they become sequences of their own.
+    siblings: Vec<Sink>,
     times: Times,
     /// Tokens of the prompt found in the prefix cache at the first admission.
     cached_tokens: Option<usize>,
+    drafted: usize,
+    accepted: usize,
 }
 
 /// When a reply ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyLimits {
+struct ReplyLimits {
     max_tokens: usize,
     min_tokens: usize,
     ignore_eos: bool,
+    speculate: bool,
     deadline: Option<Instant>,
 }
 
+#[derive(Clone, Copy, Debug)]
 struct Times {
     submitted: Instant,
     started: Option<Instant>,
@@ -43,26 +65,52 @@ struct Times {
     last_token: Option<Instant>,
 }
 
+/// What an engine's model allows any reply.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelLimits {
+    /// Tokens that end a reply.
+    pub(crate) eog: Vec<u32>,
+    /// Longest sequence.
+    pub(crate) max_context: usize,
+    /// Most drafts of a sequence in a step.
+    pub(crate) max_drafts: usize,
+}
+
 impl Sequence {
-    pub(crate) fn new(id: u64, request: Request, cancelled: Arc<AtomicBool>, sink: Sink) -> Self {
+    /// A sequence that waits; `sinks` are the listeners of its continuations, at least one.
+    pub(crate) fn new(
+        request: u64,
+        r: Request,
+        proposer: Option<Box<dyn Proposer>>,
+        cancelled: Arc<AtomicBool>,
+        sink: Sink,
+        siblings: Vec<Sink>,
+    ) -> Self {
         Self {
-            id,
-            priority: request.priority,
-            n_prompt: request.prompt.len(),
-            tokens: request.prompt,
+            id: SequenceId { request, branch: 0 },
+            priority: r.priority,
+            n_prompt: r.prompt.len(),
+            tokens: r.prompt,
             n_computed: 0,
             tables: Tables::default(),
-            sampler: Sampler::new(request.sampling),
+            drafts: Vec::new(),
+            sampler: Sampler::new(r.sampling),
             limits: ReplyLimits {
-                max_tokens: request.max_tokens,
-                min_tokens: request.min_tokens,
-                ignore_eos: request.ignore_eos,
-                deadline: request.deadline,
+                max_tokens: r.max_tokens,
+                min_tokens: r.min_tokens,
+                ignore_eos: r.ignore_eos,
+                speculate: r.speculate,
+                deadline: r.deadline,
             },
+            constraint: r.constraint,
+            proposer,
             cancelled,
-            sink,
+            sink: Some(sink),
+            siblings,
             times: Times { submitted: Instant::now(), started: None, first_token: None, last_token: None },
             cached_tokens: None,
+            drafted: 0,
+            accepted: 0,
         }
     }
 
@@ -71,14 +119,21 @@ impl Sequence {
         self.tokens.len() - self.n_computed
     }
 
-    pub(crate) fn generated(&self) -> usize {
+    fn generated(&self) -> usize {
         self.tokens.len() - self.n_prompt
     }
 
-    /// The first step is about to run, with `cached` tokens of the prompt already there.
-    pub(crate) fn start(&mut self, cached: usize) {
+    /// Continuations that this sequence stands for: their number of places among those that run.
+    pub(crate) fn n_continuations(&self) -> usize {
+        1 + self.siblings.len()
+    }
+
+    /// The first step is about to run, with `cached` tokens of the prompt already there. True at the first call.
+    pub(crate) fn start(&mut self, cached: usize) -> bool {
         self.times.started.get_or_insert_with(Instant::now);
+        let first = self.cached_tokens.is_none();
         self.cached_tokens.get_or_insert(cached);
+        first
     }
 
     /// Why the request must end before anything else runs, if it must.
@@ -89,34 +144,146 @@ impl Sequence {
         self.limits.deadline.filter(|&d| now >= d).map(|_| FinishReason::Deadline)
     }
 
-    /// Tokens that must not be drawn next.
-    pub(crate) fn banned<'a>(&self, eog: &'a [u32]) -> &'a [u32] {
-        if self.generated() < self.limits.min_tokens { eog } else { &[] }
+    /// Splits off the continuations after the first; `proposer` makes their proposers. Their tables are the caller's to
+    /// fill.
+    pub(crate) fn split(&mut self, proposer: impl Fn() -> Option<Box<dyn Proposer>>) -> Vec<Self> {
+        let siblings = std::mem::take(&mut self.siblings);
+        let continuation = |(sink, branch): (Sink, u32)| Self {
+            id: SequenceId { branch, ..self.id },
+            priority: self.priority,
+            tokens: self.tokens.clone(),
+            n_prompt: self.n_prompt,
+            n_computed: self.n_computed,
+            tables: Tables::default(),
+            drafts: Vec::new(),
+            sampler: self.sampler.branch(branch),
+            limits: self.limits,
+            constraint: self.constraint.clone(),
+            proposer: proposer(),
+            cancelled: Arc::clone(&self.cancelled),
+            sink: Some(sink),
+            siblings: Vec::new(),
+            times: self.times,
+            cached_tokens: self.cached_tokens,
+            drafted: 0,
+            accepted: 0,
+        };
+        siblings.into_iter().zip(1..).map(continuation).collect()
     }
 
-    /// Takes the drawn token. Returns why the reply ends with it, if it does.
-    pub(crate) fn push(
+    /// Guesses what follows, for a sequence whose next token is about to be drawn.
+    pub(crate) fn propose(&mut self, model: &ModelLimits) {
+        self.drafts.clear();
+        if self.pending() != 1 || !self.siblings.is_empty() || !self.limits.speculate {
+            return;
+        }
+        let room = model.max_context.saturating_sub(self.tokens.len() + 1);
+        let wanted = self.limits.max_tokens.saturating_sub(self.generated() + 1);
+        let most = model.max_drafts.min(room).min(wanted);
+        if most == 0 {
+            return;
+        }
+        if let Some(constraint) = &mut self.constraint {
+            self.drafts = constraint.forced();
+        }
+        if self.drafts.is_empty()
+            && let Some(proposer) = &mut self.proposer
+        {
+            proposer.propose(&self.tokens, most, &mut self.drafts);
+        }
+        self.drafts.truncate(most);
+        if let Some(constraint) = &mut self.constraint
+            && !self.drafts.is_empty()
+        {
+            let n = constraint.admissible(&self.drafts);
+            self.drafts.truncate(n);
+        }
+    }
+
+    /// Of the drafts that were run, `tried`, the first `accepted` were right.
+    pub(crate) fn observe(&mut self, tried: usize, accepted: usize) {
+        self.drafts.clear();
+        if tried > 0 {
+            (self.drafted, self.accepted) = (self.drafted + tried, self.accepted + accepted);
+            if let Some(proposer) = &mut self.proposer {
+                proposer.observe(tried, accepted);
+            }
+        }
+    }
+
+    /// Draws the token after those that are there from the model's logits, and tells the listener. Returns why the reply
+    /// ends with it, if it does.
+    ///
+    /// # Errors
+    /// When no token can be drawn or the constraint fails.
+    pub(crate) fn draw(
         &mut self,
-        token: crate::request::Token,
-        eog: &[u32],
-        max_context: usize,
-    ) -> Option<FinishReason> {
+        logits: &[f32],
+        model: &ModelLimits,
+    ) -> Result<Option<FinishReason>, EngineError> {
+        let (position, generated) = (self.tokens.len(), self.generated());
+        let failed = |reason| EngineError::from(ConstraintError::Failed { position: generated, reason });
+        let mut banned = if generated < self.limits.min_tokens { model.eog.as_slice() } else { &[] };
+        let mut mask = None;
+        if let Some(constraint) = &mut self.constraint {
+            let mut allowed = constraint.mask(logits.len()).map_err(failed)?;
+            let only_end = allowed.is_empty();
+            let may_end = constraint.may_end().map_err(failed)?;
+            model.eog.iter().for_each(|&id| if may_end { allowed.allow(id) } else { allowed.forbid(id) });
+            if only_end {
+                banned = &[];
+            }
+            mask = Some(allowed);
+        }
+        let drawn = self.sampler.sample(logits, &self.tokens, banned, mask.as_ref());
+        let reason = if mask.is_some() { "the constraint admits none" } else { "the logits are not numbers" };
+        let id = drawn.ok_or(EngineError::NoToken { position, reason })?;
+        let ends = model.eog.contains(&id);
+        let mut complete = false;
+        if let Some(constraint) = &mut self.constraint {
+            if !ends {
+                constraint.accept(id).map_err(failed)?;
+            }
+            complete = ends || constraint.must_end();
+        }
+        let alternatives = self.sampler.params().logprobs;
+        let logprobs = alternatives.map(|n| self.sampler.logprobs(logits, id, n));
+        Ok(self.push(Token { id, logprobs }, ends, complete, model.max_context))
+    }
+
+    fn push(&mut self, token: Token, ends: bool, complete: bool, max_context: usize) -> Option<FinishReason> {
         let now = Instant::now();
         self.times.first_token.get_or_insert(now);
         self.times.last_token = Some(now);
         self.tokens.push(token.id);
-        if eog.contains(&token.id) && !self.limits.ignore_eos {
+        if ends && (complete || !self.limits.ignore_eos) {
             return Some(FinishReason::Stop);
         }
-        if !(self.sink)(Event::Token(token)) {
+        if !self.tell(Event::Token(token)) {
             return Some(FinishReason::Cancelled);
+        }
+        if complete {
+            return Some(FinishReason::Stop);
         }
         let full = self.generated() >= self.limits.max_tokens || self.tokens.len() >= max_context;
         full.then_some(FinishReason::Length)
     }
 
-    /// Tells the listener that the reply is complete.
-    pub(crate) fn finish(&mut self, reason: FinishReason) {
+    /// Tells the listener; false when nobody listens. A listener that panics is not asked again.
+    fn tell(&mut self, event: Event) -> bool {
+        let Some(sink) = &mut self.sink else { return false };
+        match catch_unwind(AssertUnwindSafe(|| sink(event))) {
+            Ok(listens) => listens,
+            Err(_) => {
+                tracing::error!(request = self.id.request, "the request's listener panicked");
+                self.sink = None;
+                false
+            }
+        }
+    }
+
+    /// Tells the listeners that the reply is complete.
+    pub(crate) fn finish(mut self, reason: FinishReason) {
         let t = &self.times;
         let between = |a: Option<Instant>, b: Option<Instant>| {
             a.zip(b).map_or(Duration::ZERO, |(a, b)| b.saturating_duration_since(a))
@@ -125,16 +292,43 @@ impl Sequence {
             reason,
             prompt_tokens: self.n_prompt,
             cached_tokens: self.cached_tokens.unwrap_or(0),
-            generated_tokens: self.tokens.len() - self.n_prompt,
+            generated_tokens: self.generated(),
+            drafted_tokens: self.drafted,
+            accepted_tokens: self.accepted,
             queue_time: between(Some(t.submitted), t.started),
             prompt_time: between(t.started, t.first_token),
             generation_time: between(t.first_token, t.last_token),
         };
-        (self.sink)(Event::Finished(finish));
+        self.end(|| Event::Finished(finish));
     }
 
-    /// Tells the listener that the request failed.
-    pub(crate) fn fail(&mut self, error: crate::EngineError) {
-        (self.sink)(Event::Failed(error));
+    /// Tells the listeners that the request failed.
+    pub(crate) fn fail(mut self, error: impl Fn() -> EngineError) {
+        self.end(|| Event::Failed(error()));
+    }
+
+    /// Tells the listener that the request failed. For a sequence whose continuations are its own.
+    pub(crate) fn fail_with(mut self, error: EngineError) {
+        self.tell(Event::Failed(error));
+        self.sink = None;
+    }
+
+    fn end(&mut self, event: impl Fn() -> Event) {
+        loop {
+            self.tell(event());
+            self.sink = self.siblings.pop();
+            if self.sink.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Every request hears its end, also one that is lost in a panic.
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        if self.sink.is_some() {
+            self.end(|| Event::Failed(EngineError::Restarted("the request was lost".to_owned())));
+        }
     }
 }

@@ -41,6 +41,8 @@ pub struct KvManager {
     /// Widest window of each group; `None` where a layer sees everything.
     windows: Vec<Option<usize>>,
     prefix_cache: bool,
+    /// Blocks that must be copied before the next step, per group.
+    copies: Vec<Vec<(u32, u32)>>,
 }
 
 impl KvManager {
@@ -58,6 +60,7 @@ impl KvManager {
             pools: (0..n_groups).map(|_| BlockPool::new(n_blocks)).collect(),
             windows: (0..n_groups).map(window).collect(),
             prefix_cache,
+            copies: vec![Vec::new(); n_groups],
         }
     }
 
@@ -122,30 +125,63 @@ impl KvManager {
             .unwrap_or(0)
     }
 
-    /// Whether the tables could grow to `n_tokens` tokens.
-    pub fn has_room(&self, tables: &Tables, n_tokens: usize) -> bool {
+    /// Whether the tables could grow to `n_tokens` tokens, the first `n_computed` of which are cached.
+    pub fn has_room(&self, tables: &Tables, n_computed: usize, n_tokens: usize) -> bool {
         let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
-        self.pools
-            .iter()
-            .zip(&tables.groups)
-            .all(|(pool, table)| pool.n_free() >= wanted.saturating_sub(table.len()))
+        (0..self.pools.len()).all(|group| {
+            let have = tables.groups.get(group).map_or(0, Vec::len);
+            let copied = usize::from(self.shared(tables, group, n_computed).is_some());
+            self.pools.get(group).is_some_and(|p| p.n_free() >= wanted.saturating_sub(have) + copied)
+        })
     }
 
-    /// Makes room for `n_tokens` tokens. On failure nothing has changed.
+    /// The logical block that the token at `n_computed` would be written to, if others use it too. Only a block that is
+    /// partly full can be: full ones are never written again.
+    fn shared(&self, tables: &Tables, group: usize, n_computed: usize) -> Option<usize> {
+        let at = n_computed / BLOCK_TOKENS;
+        let block = *tables.groups.get(group)?.get(at)?;
+        (self.pools.get(group)?.refs(block) > 1).then_some(at)
+    }
+
+    /// Makes room for `n_tokens` tokens, those from `n_computed` on to be written by the next step: a block that others use
+    /// too is copied first (see [`KvManager::take_copies`]). On failure nothing has changed.
     ///
     /// # Errors
     /// [`NoBlocks`] when a pool has not enough free blocks.
-    pub fn grow(&mut self, tables: &mut Tables, n_tokens: usize) -> Result<(), NoBlocks> {
+    pub fn grow(&mut self, tables: &mut Tables, n_computed: usize, n_tokens: usize) -> Result<(), NoBlocks> {
         let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
-        if !self.has_room(tables, n_tokens) {
+        if !self.has_room(tables, n_computed, n_tokens) {
             return Err(NoBlocks);
         }
-        for (pool, table) in self.pools.iter_mut().zip(&mut tables.groups) {
+        for group in 0..self.pools.len() {
+            let shared = self.shared(tables, group, n_computed);
+            let pool = self.pools.get_mut(group).ok_or(NoBlocks)?;
+            let table = tables.groups.get_mut(group).ok_or(NoBlocks)?;
+            if let Some(entry) = shared.and_then(|at| table.get_mut(at)) {
+                let own = pool.allocate().ok_or(NoBlocks)?;
+                let from = std::mem::replace(entry, own);
+                pool.release(from);
+                self.copies.get_mut(group).ok_or(NoBlocks)?.push((from, own));
+            }
             while table.len() < wanted {
                 table.push(pool.allocate().ok_or(NoBlocks)?);
             }
         }
         Ok(())
+    }
+
+    /// Tables of another sequence with the same tokens so far, which shares all blocks.
+    pub fn fork(&mut self, tables: &Tables) -> Tables {
+        for ((pool, table), gone) in self.pools.iter_mut().zip(&tables.groups).zip(&tables.gone) {
+            table.iter().skip(*gone).for_each(|&block| pool.retain(block));
+        }
+        tables.clone()
+    }
+
+    /// Blocks `(from, to)` of each group that must be copied before the next step, in this order.
+    pub fn take_copies(&mut self) -> Vec<Vec<(u32, u32)>> {
+        let none = vec![Vec::new(); self.copies.len()];
+        std::mem::replace(&mut self.copies, none)
     }
 
     /// After a step: `tokens` are cached. Publishes blocks that became full and gives back those that fell behind
@@ -215,7 +251,7 @@ mod tests {
         let tokens: Vec<u32> = (0..40).collect();
         let (mut a, cached) = kv.admit(&tokens);
         assert_eq!(cached, 0);
-        kv.grow(&mut a, 40).unwrap();
+        kv.grow(&mut a, 0, 40).unwrap();
         kv.commit(&mut a, &tokens);
         let (b, cached) = kv.admit(&tokens);
         assert_eq!(cached, 32);
@@ -234,7 +270,7 @@ mod tests {
         let mut kv = KvManager::new(&[layer(None, 0), layer(Some(16), 1)], 8, true);
         let tokens: Vec<u32> = (0..64).collect();
         let (mut a, _) = kv.admit(&tokens);
-        kv.grow(&mut a, 64).unwrap();
+        kv.grow(&mut a, 0, 64).unwrap();
         kv.commit(&mut a, &tokens);
         assert_eq!(kv.pools[0].n_free(), 4);
         // Token 64 sees 49 and later: block 3.
@@ -247,8 +283,33 @@ mod tests {
     fn growing_beyond_the_pool_changes_nothing() {
         let mut kv = KvManager::new(&[layer(None, 0)], 2, true);
         let (mut a, _) = kv.admit(&[1, 2, 3]);
-        assert_eq!(kv.grow(&mut a, 33), Err(NoBlocks));
+        assert_eq!(kv.grow(&mut a, 0, 33), Err(NoBlocks));
         assert_eq!(kv.n_free(), 2);
-        assert_eq!(kv.grow(&mut a, 32), Ok(()));
+        assert_eq!(kv.grow(&mut a, 0, 32), Ok(()));
+    }
+
+    #[test]
+    fn the_writer_of_a_shared_block_copies_it() {
+        let mut kv = KvManager::new(&[layer(None, 0)], 5, true);
+        let tokens: Vec<u32> = (0..20).collect();
+        let (mut a, _) = kv.admit(&tokens);
+        kv.grow(&mut a, 0, 20).unwrap();
+        kv.commit(&mut a, &tokens);
+        let (mut b, mut c) = (kv.fork(&a), kv.fork(&a));
+        assert_eq!(kv.n_free(), 3);
+        for t in [&mut b, &mut c] {
+            kv.grow(t, 20, 21).unwrap();
+        }
+        kv.grow(&mut a, 20, 21).unwrap();
+        assert_eq!(kv.n_free(), 1, "the last user keeps the block");
+        let copies = kv.take_copies();
+        assert_eq!(copies[0].len(), 2);
+        assert!(copies[0].iter().all(|c| c.0 == a.groups[0][1]));
+        assert_eq!(copies[0][0].1, b.groups[0][1]);
+        assert!(kv.take_copies()[0].is_empty());
+        // The full block is shared still.
+        assert!(a.groups[0][0] == b.groups[0][0] && b.groups[0][0] == c.groups[0][0]);
+        [a, b, c].into_iter().for_each(|t| kv.release(t));
+        assert_eq!(kv.n_free(), 5);
     }
 }

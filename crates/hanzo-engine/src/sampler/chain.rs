@@ -1,8 +1,18 @@
-//! The chain: filters over sorted candidates, then a draw.
+//! The chain: bias and mask, the stages in the order asked for, then a draw.
+
+use std::collections::HashSet;
 
 use hanzo_quant::math;
 
-use super::{SamplingParams, penalties, rng};
+use super::candidates::Candidates;
+use super::params::{Mirostat, SamplingParams, Stage};
+use super::{dry, mirostat, penalties, rng};
+use crate::constraint::TokenMask;
+
+/// Number of the draw that picks the token, of the draws at a position.
+const TOKEN_DRAW: u32 = 0;
+/// Number of the draw that decides whether exclusion of top choices acts.
+const XTC_DRAW: u32 = 1;
 
 /// A token with the logarithm of its probability under the model (before any filter).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,24 +23,14 @@ pub struct TokenLogprob {
     pub logprob: f32,
 }
 
-/// Tokens that are left, the most likely first (the lower id first among equals), with their probabilities once
-/// [`Candidates::softmax`] has run.
-#[derive(Clone, Debug, Default)]
-pub struct Candidates {
-    entries: Vec<Candidate>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: u32,
-    logit: f32,
-    p: f32,
-}
-
 /// Samples tokens for one sequence.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     params: SamplingParams,
+    /// Continuation of the same prompt and seed: each has its own random stream.
+    branch: u32,
+    breakers: HashSet<u32>,
+    mu: f32,
     scratch: Vec<f32>,
     candidates: Candidates,
 }
@@ -38,7 +38,14 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler by `params`.
     pub fn new(params: SamplingParams) -> Self {
-        Self { params, scratch: Vec::new(), candidates: Candidates::default() }
+        let breakers = params.dry_breakers.iter().copied().collect();
+        let mu = 2.0 * params.mirostat_tau;
+        Self { params, branch: 0, breakers, mu, scratch: Vec::new(), candidates: Candidates::default() }
+    }
+
+    /// The sampler of another continuation of the same prompt.
+    pub fn branch(&self, branch: u32) -> Self {
+        Self { branch, ..Self::new(self.params.clone()) }
     }
 
     /// Its settings.
@@ -46,9 +53,19 @@ impl Sampler {
         &self.params
     }
 
-    /// The token after `history`, given the model's `logits` there. Never allowed are the ids of `banned`.
-    pub fn sample(&mut self, logits: &[f32], history: &[u32], banned: &[u32]) -> u32 {
+    /// The token after `history`, given the model's `logits` there; only one that `mask` allows and `banned` does not
+    /// name. `None` when there is no such token, or the logits are not numbers.
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        history: &[u32],
+        banned: &[u32],
+        mask: Option<&TokenMask>,
+    ) -> Option<u32> {
         let p = &self.params;
+        if p.logit_bias.is_empty() && banned.is_empty() && mask.is_none() && self.is_argmax() {
+            return argmax(logits);
+        }
         self.scratch.clear();
         self.scratch.extend_from_slice(logits);
         for &(id, bias) in &p.logit_bias {
@@ -61,18 +78,109 @@ impl Sampler {
                 *logit = f32::NEG_INFINITY;
             }
         }
-        penalties::apply(p, history, &mut self.scratch);
-        if p.temperature == 0.0 {
+        if let Some(mask) = mask {
+            mask.apply(&mut self.scratch);
+        }
+        if self.is_greedy() {
+            self.penalize_all(history);
             return argmax(&self.scratch);
         }
-        let c = &mut self.candidates;
-        c.fill(&self.scratch, p.top_k);
-        c.softmax(1.0);
-        c.typical_p(p.typical_p);
-        c.top_p(p.top_p);
-        c.min_p(p.min_p);
-        c.softmax(p.temperature);
-        c.draw(rng::uniform(p.seed, history.len() as u64, 0))
+        self.run_stages(history);
+        self.draw(history.len() as u64, logits.len())
+    }
+
+    /// Whether the token is the best of the logits as the stages before the filters leave them: no filter can drop it.
+    fn is_greedy(&self) -> bool {
+        let p = &self.params;
+        let drops_the_best = p.typical_p < 1.0 || p.xtc_probability > 0.0 || p.dynatemp_range > 0.0;
+        p.temperature == 0.0 && p.mirostat == Mirostat::Off && !drops_the_best
+    }
+
+    /// Whether it is the best of the model's own logits.
+    fn is_argmax(&self) -> bool {
+        let p = &self.params;
+        let penalties = p.repeat_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0;
+        self.is_greedy() && !penalties && p.dry_multiplier == 0.0
+    }
+
+    /// Penalties and DRY, in their order, on the scratch logits.
+    fn penalize_all(&mut self, history: &[u32]) {
+        for stage in &self.params.order {
+            match stage {
+                Stage::Penalties => {
+                    for (id, count) in penalties::counts(&self.params, history) {
+                        if let Some(logit) = self.scratch.get_mut(id as usize) {
+                            *logit = penalties::penalized(&self.params, *logit, count);
+                        }
+                    }
+                }
+                Stage::Dry => {
+                    for (id, penalty) in dry::penalties(&self.params, &self.breakers, history) {
+                        if let Some(logit) = self.scratch.get_mut(id as usize) {
+                            *logit -= penalty;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn run_stages(&mut self, history: &[u32]) {
+        let (p, c) = (&self.params, &mut self.candidates);
+        c.fill(&self.scratch);
+        let position = history.len() as u64;
+        for stage in &p.order {
+            let truncates = !matches!(stage, Stage::Penalties | Stage::Dry | Stage::Temperature);
+            if truncates && p.mirostat != Mirostat::Off {
+                continue;
+            }
+            match stage {
+                Stage::Penalties => {
+                    let counts = penalties::counts(p, history);
+                    if !counts.is_empty() {
+                        c.adjust(|id, l| counts.get(&id).map_or(l, |&n| penalties::penalized(p, l, n)));
+                    }
+                }
+                Stage::Dry => {
+                    let penalties = dry::penalties(p, &self.breakers, history);
+                    if !penalties.is_empty() {
+                        c.adjust(|id, l| l - penalties.get(&id).copied().unwrap_or(0.0));
+                    }
+                }
+                Stage::TopNSigma => c.top_n_sigma(p.top_n_sigma),
+                Stage::TopK => c.top_k(p.top_k),
+                Stage::TypicalP => c.typical_p(p.typical_p),
+                Stage::TopP => c.top_p(p.top_p),
+                Stage::MinP => c.min_p(p.min_p),
+                Stage::Xtc => {
+                    let acts = p.xtc_probability > 0.0
+                        && rng::uniform(p.seed, position, self.branch, XTC_DRAW)
+                            < f64::from(p.xtc_probability);
+                    if acts {
+                        c.xtc(p.xtc_threshold);
+                    }
+                }
+                Stage::Temperature if p.dynatemp_range > 0.0 => {
+                    c.dynamic_temperature(p.temperature, p.dynatemp_range, p.dynatemp_exponent);
+                }
+                Stage::Temperature => c.temperature(p.temperature),
+            }
+        }
+    }
+
+    fn draw(&mut self, position: u64, vocab_size: usize) -> Option<u32> {
+        let (p, c) = (&self.params, &mut self.candidates);
+        let u = rng::uniform(p.seed, position, self.branch, TOKEN_DRAW);
+        if p.mirostat != Mirostat::Off {
+            return mirostat::draw(p, &mut self.mu, c, vocab_size, u).map(|c| c.id);
+        }
+        if p.temperature == 0.0 && p.dynatemp_range == 0.0 {
+            // Also where the order has no temperature: greedy is greedy.
+            c.temperature(0.0);
+        }
+        c.softmax();
+        c.draw(u).map(|c| c.id)
     }
 
     /// The log-probability of `chosen` and of the `n` most likely tokens, under the model's own distribution.
@@ -81,200 +189,24 @@ impl Sampler {
         let sum: f64 = logits.iter().map(|&l| f64::from(math::exp(l - max))).sum();
         let log_sum = f64::from(max) + math::ln_f64(sum);
         let of = |id: u32, logit: f32| TokenLogprob { id, logprob: (f64::from(logit) - log_sum) as f32 };
-        self.candidates.fill(logits, n.max(1));
-        let top = self.candidates.entries.iter().take(n).map(|c| of(c.id, c.logit)).collect();
+        self.candidates.fill(logits);
+        self.candidates.top_k(n.max(1));
+        self.candidates.sort();
+        let top = self.candidates.entries().iter().take(n).map(|c| of(c.id, c.logit)).collect();
         (of(chosen, logits.get(chosen as usize).copied().unwrap_or(f32::NEG_INFINITY)), top)
     }
 }
 
 /// The greatest logit's token, the lowest id among equals; NaN is never greatest.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
+fn argmax(logits: &[f32]) -> Option<u32> {
+    let mut best = (None, f32::NEG_INFINITY);
     for (id, &logit) in logits.iter().enumerate() {
         if logit > best.1 {
-            best = (id as u32, logit);
+            best = (Some(id as u32), logit);
         }
     }
     best.0
 }
 
-impl Candidates {
-    /// The `k` best of `logits` (all when `k` is 0), sorted.
-    fn fill(&mut self, logits: &[f32], k: usize) {
-        let order = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
-        self.entries.clear();
-        let finite = |l: f32| if l.is_nan() { f32::NEG_INFINITY } else { l };
-        self.entries.extend(logits.iter().enumerate().map(|(i, &l)| Candidate {
-            id: i as u32,
-            logit: finite(l),
-            p: 0.0,
-        }));
-        if k > 0 && k < self.entries.len() {
-            self.entries.select_nth_unstable_by(k, order);
-            self.entries.truncate(k);
-        }
-        self.entries.sort_unstable_by(order);
-    }
-
-    /// Probabilities of the candidates at a temperature.
-    fn softmax(&mut self, temperature: f32) {
-        let max = self.entries.first().map_or(0.0, |c| c.logit);
-        let mut sum = 0.0;
-        for c in &mut self.entries {
-            c.p = if c.logit == f32::NEG_INFINITY { 0.0 } else { math::exp((c.logit - max) / temperature) };
-            sum += c.p;
-        }
-        if sum > 0.0 {
-            self.entries.iter_mut().for_each(|c| c.p /= sum);
-        }
-    }
-
-    /// Nucleus sampling (Holtzman et al. 2019): the most likely until their sum reaches `p`.
-    fn top_p(&mut self, p: f32) {
-        if p >= 1.0 {
-            return;
-        }
-        let mut sum = 0.0;
-        let keep = self.entries.iter().position(|c| {
-            sum += c.p;
-            sum >= p
-        });
-        self.keep(keep.map_or(self.entries.len(), |i| i + 1));
-    }
-
-    /// Min-p (Nguyen et al. 2024): those at least `p` times as likely as the best.
-    fn min_p(&mut self, p: f32) {
-        if p <= 0.0 {
-            return;
-        }
-        let least = self.entries.first().map_or(0.0, |c| c.p * p);
-        let keep = self.entries.iter().position(|c| c.p < least);
-        self.keep(keep.unwrap_or(self.entries.len()));
-    }
-
-    /// Locally typical sampling (Meister et al. 2022): those whose surprise is closest to the entropy, up to mass `p`.
-    fn typical_p(&mut self, p: f32) {
-        if p >= 1.0 {
-            return;
-        }
-        let ln = |p: f32| if p > 0.0 { math::ln(p) } else { 0.0 };
-        let entropy: f32 = self.entries.iter().map(|c| -c.p * ln(c.p)).sum();
-        let distance = |c: &Candidate| (-ln(c.p) - entropy).abs();
-        let total = self.entries.iter().map(|c| c.p).sum::<f32>();
-        self.entries.retain(|c| c.p > 0.0);
-        self.entries.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.id.cmp(&b.id)));
-        let mut sum = 0.0;
-        let keep = self.entries.iter().position(|c| {
-            sum += c.p;
-            sum >= p * total
-        });
-        self.keep(keep.map_or(self.entries.len(), |i| i + 1));
-        self.entries.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id)));
-    }
-
-    /// Keeps the first `n`, at least one.
-    fn keep(&mut self, n: usize) {
-        self.entries.truncate(n.max(1));
-    }
-
-    /// The candidate at `u` of the cumulative distribution.
-    fn draw(&self, u: f64) -> u32 {
-        let mut sum = 0.0;
-        for c in &self.entries {
-            sum += f64::from(c.p);
-            if u < sum {
-                return c.id;
-            }
-        }
-        // Rounding left the sum a little under u: the last that is possible at all.
-        self.entries.iter().rev().find(|c| c.p > 0.0).or(self.entries.first()).map_or(0, |c| c.id)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidates(ps: &[f32]) -> Candidates {
-        let logits: Vec<f32> = ps.iter().map(|p| p.ln()).collect();
-        let mut c = Candidates::default();
-        c.fill(&logits, 0);
-        c.softmax(1.0);
-        c
-    }
-
-    fn ids(c: &Candidates) -> Vec<u32> {
-        c.entries.iter().map(|c| c.id).collect()
-    }
-
-    #[test]
-    fn filters_on_a_distribution_by_hand() {
-        let ps = [0.1, 0.4, 0.2, 0.3];
-        let mut c = candidates(&ps);
-        c.top_p(0.65);
-        assert_eq!(ids(&c), [1, 3]);
-        let mut c = candidates(&ps);
-        c.min_p(0.45);
-        assert_eq!(ids(&c), [1, 3, 2]);
-        let mut c = candidates(&ps);
-        // Entropy 1.28; surprises 2.30, 0.92, 1.61, 1.20: 3 is closest, then 2.
-        c.typical_p(0.45);
-        assert_eq!(ids(&c), [3, 2]);
-        let mut c = Candidates::default();
-        c.fill(&[1.0, 5.0, 5.0, 2.0], 3);
-        assert_eq!(ids(&c), [1, 2, 3]);
-    }
-
-    #[test]
-    fn draws_follow_the_distribution() {
-        let ps = [0.1f32, 0.4, 0.2, 0.3];
-        let logits: Vec<f32> = ps.iter().map(|p| p.ln()).collect();
-        let params = SamplingParams {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            ..SamplingParams::default()
-        };
-        let mut sampler = Sampler::new(params);
-        let n = 20_000;
-        let mut counts = [0u32; 4];
-        let mut history = Vec::with_capacity(n);
-        for _ in 0..n {
-            let id = sampler.sample(&logits, &history, &[]);
-            counts[id as usize] += 1;
-            history.push(id);
-        }
-        let chi2: f64 = counts
-            .iter()
-            .zip(ps)
-            .map(|(&c, p)| (f64::from(c) - n as f64 * f64::from(p)).powi(2) / (n as f64 * f64::from(p)))
-            .sum();
-        assert!(chi2 < 16.27, "chi-square {chi2} at 3 degrees of freedom (p = 0.001), {counts:?}");
-    }
-
-    #[test]
-    fn greedy_takes_the_lowest_of_equals_and_never_nan() {
-        let mut s = Sampler::new(SamplingParams::greedy());
-        assert_eq!(s.sample(&[f32::NAN, 1.0, 3.0, 3.0], &[], &[]), 2);
-        assert_eq!(s.sample(&[1.0, 3.0], &[], &[1]), 0);
-    }
-
-    #[test]
-    fn a_draw_depends_on_seed_and_position_only() {
-        let mut s = Sampler::new(SamplingParams { seed: 7, ..SamplingParams::default() });
-        let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32).collect();
-        let a = s.sample(&logits, &[1, 2, 3], &[]);
-        s.sample(&logits, &[1], &[]);
-        assert_eq!(a, s.sample(&logits, &[1, 2, 3], &[]));
-    }
-
-    #[test]
-    fn logprobs_are_those_of_the_model() {
-        let mut s = Sampler::new(SamplingParams::greedy());
-        let logits: Vec<f32> = [0.1f32, 0.4, 0.2, 0.3].iter().map(|p| p.ln()).collect();
-        let (chosen, top) = s.logprobs(&logits, 2, 2);
-        assert!((chosen.logprob - 0.2f32.ln()).abs() < 1e-6);
-        assert_eq!(top.iter().map(|t| t.id).collect::<Vec<_>>(), [1, 3]);
-    }
-}
+mod tests;

@@ -6,30 +6,34 @@ use std::collections::HashMap;
 
 use super::SamplingParams;
 
-/// Applies the penalties of `params` to `logits` for the tokens of `history`'s end.
-pub(crate) fn apply(params: &SamplingParams, history: &[u32], logits: &mut [f32]) {
+/// How often each of the last tokens occurs; empty where no penalty applies.
+pub(crate) fn counts(params: &SamplingParams, history: &[u32]) -> HashMap<u32, u32> {
+    let mut counts = HashMap::new();
     let neutral =
         params.repeat_penalty == 1.0 && params.presence_penalty == 0.0 && params.frequency_penalty == 0.0;
     if neutral || params.penalty_last_n == 0 {
-        return;
+        return counts;
     }
     let recent = history.get(history.len().saturating_sub(params.penalty_last_n)..).unwrap_or_default();
-    let mut counts: HashMap<u32, u32> = HashMap::new();
     recent.iter().for_each(|&id| *counts.entry(id).or_default() += 1);
-    for (id, count) in counts {
-        let Some(logit) = logits.get_mut(id as usize) else { continue };
-        if *logit > 0.0 {
-            *logit /= params.repeat_penalty;
-        } else {
-            *logit *= params.repeat_penalty;
-        }
-        *logit -= params.presence_penalty + count as f32 * params.frequency_penalty;
-    }
+    counts
+}
+
+/// The logit of a token that occurred `count` times.
+pub(crate) fn penalized(params: &SamplingParams, logit: f32, count: u32) -> f32 {
+    let repeated = if logit > 0.0 { logit / params.repeat_penalty } else { logit * params.repeat_penalty };
+    repeated - (params.presence_penalty + count as f32 * params.frequency_penalty)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn apply(p: &SamplingParams, history: &[u32], logits: &mut [f32]) {
+        for (id, count) in counts(p, history) {
+            logits[id as usize] = penalized(p, logits[id as usize], count);
+        }
+    }
 
     #[test]
     fn each_penalty_by_hand() {

@@ -16,9 +16,9 @@ fn philox(mut ctr: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     ctr
 }
 
-/// Draw number `draw` at `position` of the stream `seed`, uniform in [0, 1) with 53 bits.
-pub fn uniform(seed: u64, position: u64, draw: u32) -> f64 {
-    let ctr = [position as u32, (position >> 32) as u32, draw, 0];
+/// Draw number `draw` at `position` of continuation `branch` of the stream `seed`, uniform in [0, 1) with 53 bits.
+pub fn uniform(seed: u64, position: u64, branch: u32, draw: u32) -> f64 {
+    let ctr = [position as u32, (position >> 32) as u32, draw, branch];
     let out = philox(ctr, [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(out[0]) << 32 | u64::from(out[1])) >> 11;
     bits as f64 * (1.0 / (1u64 << 53) as f64)
@@ -47,7 +47,7 @@ mod tests {
         let n = 100_000;
         let mut bins = [0u32; 16];
         for i in 0..n {
-            bins[(uniform(42, i, 0) * 16.0) as usize] += 1;
+            bins[(uniform(42, i, 0, 0) * 16.0) as usize] += 1;
         }
         let expected = n as f64 / 16.0;
         let chi2: f64 = bins.iter().map(|&b| (f64::from(b) - expected).powi(2) / expected).sum();

@@ -1,0 +1,128 @@
+//! Aggregate decode speed by the number of streams, and what a long prompt does to those that run.
+//!
+//! `cargo run --release -p hanzo-engine --example throughput -- MODEL.gguf [threads] [tokens]`
+
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use hanzo_cpu::exec::CpuDevice;
+use hanzo_cpu::isa::CpuConfig;
+use hanzo_engine::{Engine, EngineOptions, Event, Request, SamplingParams, Speculation};
+use hanzo_gguf::GgufFile;
+
+/// Tokens of the prompt that comes while others run.
+const LONG: usize = 4096;
+/// Streams that run meanwhile.
+const RUNNING: usize = 4;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("usage: throughput MODEL.gguf [threads] [tokens]")?;
+    let threads = args.next().map(|a| a.parse()).transpose()?;
+    let n: usize = args.next().map_or(Ok(64), |a| a.parse())?;
+    let file = GgufFile::open(std::path::Path::new(&path))?;
+    let device = CpuDevice::new(&CpuConfig { threads, ..CpuConfig::default() })?;
+    let options = EngineOptions {
+        max_context: Some(LONG + 256),
+        kv_tokens: Some(16_384),
+        prefix_cache: false,
+        speculation: Speculation::off(),
+        ..EngineOptions::default()
+    };
+    let engine = Engine::load(&file, &device, options, &())?;
+    println!("{}", engine.info().device);
+    println!("{:>7} {:>10} {:>7}", "streams", "tok/s", "ratio");
+    let mut one = None;
+    for streams in [1, 2, 4, 8, 16, 32] {
+        let speed = aggregate(&engine, streams, n)?;
+        let base = *one.get_or_insert(speed);
+        println!("{streams:7} {speed:10.1} {:7.2}", speed / base);
+    }
+    latency(&engine)
+}
+
+/// A prompt of its own for each stream.
+fn request(engine: &Engine, stream: usize, prompt: usize, max_tokens: usize) -> Request {
+    let vocab = engine.info().vocab_size.max(1000) as u32 / 2;
+    let tokens =
+        (0..prompt as u32).map(|i| 200 + (i * 7919 + stream as u32 * 104_729) % (vocab - 200)).collect();
+    Request { sampling: SamplingParams::greedy(), ignore_eos: true, ..Request::new(tokens, max_tokens) }
+}
+
+/// Submits and gives the times of tokens, each with its stream; the channel closes when all are through.
+fn submit(engine: &Engine, requests: Vec<Request>) -> Result<Receiver<(usize, Instant)>, Box<dyn Error>> {
+    let (sender, receiver) = channel();
+    for (i, request) in requests.into_iter().enumerate() {
+        let sender = sender.clone();
+        engine.submit(
+            request,
+            Box::new(move |event| match event {
+                Event::Token(_) => sender.send((i, Instant::now())).is_ok(),
+                _ => true,
+            }),
+        )?;
+    }
+    Ok(receiver)
+}
+
+/// Tokens a second of all streams together, while all of them decode.
+fn aggregate(engine: &Engine, streams: usize, n: usize) -> Result<f64, Box<dyn Error>> {
+    let requests = (0..streams).map(|s| request(engine, s, 16, n)).collect();
+    let times: Vec<(usize, Instant)> = submit(engine, requests)?.iter().collect();
+    let of = |s: usize| times.iter().filter(move |t| t.0 == s).map(|t| t.1);
+    let began = (0..streams).filter_map(|s| of(s).min()).max().ok_or("no token came")?;
+    let ended = (0..streams).filter_map(|s| of(s).max()).min().ok_or("no token came")?;
+    let count = times.iter().filter(|t| t.1 > began && t.1 <= ended).count();
+    Ok(count as f64 / ended.duration_since(began).as_secs_f64())
+}
+
+/// Times between tokens of running streams, alone and while a long prompt is computed.
+fn latency(engine: &Engine) -> Result<(), Box<dyn Error>> {
+    // Long enough to run on until the prompt is through.
+    let requests = (0..RUNNING).map(|s| request(engine, s, 16, LONG)).collect();
+    let running = submit(engine, requests)?;
+    let mut idle = Gaps::default();
+    while idle.all.len() < 200 * RUNNING {
+        idle.take(running.recv()?);
+    }
+    let asked = Instant::now();
+    let prompt = submit(engine, vec![request(engine, 99, LONG, 1)])?;
+    let mut busy = Gaps::default();
+    let first = loop {
+        busy.take(running.recv()?);
+        if let Ok((_, first)) = prompt.try_recv() {
+            break first;
+        }
+    };
+    drop(running);
+    let (a, b) = (idle.percentiles(), busy.percentiles());
+    println!("\n{RUNNING} streams; ms between tokens      p50      p99");
+    println!("alone                          {:8.1} {:8.1}", a.0, a.1);
+    println!("while {LONG} tokens are computed {:8.1} {:8.1}", b.0, b.1);
+    println!("ratio                          {:8.2} {:8.2}", b.0 / a.0, b.1 / a.1);
+    println!("the prompt took {:.1} s", first.duration_since(asked).as_secs_f64());
+    Ok(())
+}
+
+#[derive(Default)]
+struct Gaps {
+    last: [Option<Instant>; RUNNING],
+    all: Vec<f64>,
+}
+
+impl Gaps {
+    fn take(&mut self, (stream, at): (usize, Instant)) {
+        if let Some(last) = self.last[stream].replace(at) {
+            self.all.push(at.duration_since(last).as_secs_f64() * 1e3);
+        }
+    }
+
+    fn percentiles(&mut self) -> (f64, f64) {
+        self.all.sort_by(f64::total_cmp);
+        let at = |p: f64| self.all.get((self.all.len() as f64 * p) as usize).copied().unwrap_or(f64::NAN);
+        (at(0.5), at(0.99))
+    }
+}

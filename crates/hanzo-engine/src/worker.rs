@@ -1,0 +1,277 @@
+//! The engine's thread: takes requests, runs one step after the other, hands out what it brought.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use hanzo_fusion::{DeviceError, KvLayer, LoadedModel, SequenceStep, Step};
+
+use crate::EngineError;
+use crate::engine::Shared;
+use crate::kv::KvManager;
+use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::request::FinishReason;
+use crate::scheduler::{Scheduler, StepLimits, Work};
+use crate::sequence::{ModelLimits, Sequence, SequenceId};
+use crate::speculate::Speculation;
+
+/// What the KV pools are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct KvSetup {
+    pub(crate) layers: Vec<KvLayer>,
+    pub(crate) n_blocks: usize,
+    pub(crate) prefix_cache: bool,
+}
+
+impl KvSetup {
+    fn manager(&self) -> KvManager {
+        KvManager::new(&self.layers, self.n_blocks, self.prefix_cache)
+    }
+}
+
+/// All that the thread owns.
+pub(crate) struct Worker {
+    model: Box<dyn LoadedModel>,
+    scheduler: Scheduler,
+    kv: KvSetup,
+    step_limits: StepLimits,
+    model_limits: ModelLimits,
+    speculation: Speculation,
+    pace: Pace,
+    logits: Vec<f32>,
+    vocab_size: usize,
+    totals: Metrics,
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        model: Box<dyn LoadedModel>,
+        kv: KvSetup,
+        step_limits: StepLimits,
+        model_limits: ModelLimits,
+        speculation: Speculation,
+        vocab_size: usize,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let mut worker = Self {
+            model,
+            scheduler: Scheduler::new(kv.manager(), step_limits),
+            kv,
+            step_limits,
+            model_limits,
+            speculation,
+            pace: Pace::default(),
+            logits: Vec::new(),
+            vocab_size,
+            totals: Metrics::default(),
+            shared,
+        };
+        worker.publish();
+        worker
+    }
+
+    /// Runs until the engine is dropped. A panic outside of a step ends what is there, and the work goes on with what
+    /// comes after.
+    pub(crate) fn supervise(&mut self, commands: &Receiver<Sequence>) {
+        loop {
+            let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(commands))) else { return };
+            let why = panic_text(panic.as_ref());
+            tracing::error!("the engine's thread panicked and starts anew: {why}");
+            for sequence in self.scheduler.drain() {
+                sequence.fail(|| EngineError::Restarted(why.clone()));
+            }
+            let counts = self.scheduler.counts;
+            self.scheduler = Scheduler::new(self.kv.manager(), self.step_limits);
+            self.scheduler.counts = counts;
+            self.totals.restarts += 1;
+            self.publish();
+        }
+    }
+
+    fn run(&mut self, commands: &Receiver<Sequence>) {
+        while self.receive(commands) {
+            self.scheduler.reap(Instant::now());
+            for sequence in self.scheduler.all_running() {
+                sequence.propose(&self.model_limits);
+            }
+            let work = self.scheduler.plan(self.pace.allowance());
+            self.publish();
+            if !work.is_empty() {
+                self.step(&work);
+            }
+            if self.scheduler.is_idle() {
+                self.publish();
+            }
+        }
+        for sequence in self.scheduler.drain().into_iter().chain(commands.try_iter()) {
+            sequence.fail(|| EngineError::Stopped);
+        }
+    }
+
+    /// Takes all requests that have come, waiting for one when there is nothing to do. False ends the thread.
+    fn receive(&mut self, commands: &Receiver<Sequence>) -> bool {
+        if self.shared.stops() {
+            return false;
+        }
+        if self.scheduler.is_idle() {
+            match commands.recv() {
+                Ok(sequence) => self.enqueue(sequence),
+                Err(_) => return false,
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(sequence) => self.enqueue(sequence),
+                Err(TryRecvError::Empty) => return !self.shared.stops(),
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn enqueue(&mut self, sequence: Sequence) {
+        self.scheduler.enqueue(sequence);
+        self.shared.received(self.scheduler.n_waiting());
+    }
+
+    fn publish(&mut self) {
+        let counts = self.scheduler.counts;
+        self.shared.publish(Metrics {
+            waiting: self.scheduler.n_waiting(),
+            running: self.scheduler.n_running(),
+            kv_blocks: self.scheduler.kv.n_blocks(),
+            kv_free: self.scheduler.kv.n_free(),
+            preemptions: counts.preemptions,
+            prefix_queries: counts.prefix_queries,
+            prefix_hits: counts.prefix_hits,
+            ..self.totals
+        });
+    }
+
+    /// Runs one step and hands out what it brought. A step that fails fails the requests in it and no others.
+    fn step(&mut self, work: &[Work]) {
+        let began = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.forward(work)));
+        self.totals.steps += 1;
+        let fault = match outcome {
+            Ok(Ok(())) => {
+                self.observe(work, began.elapsed());
+                return self.advance(work);
+            }
+            Ok(Err(e)) => e.to_string(),
+            Err(panic) => panic_text(panic.as_ref()),
+        };
+        tracing::error!("step failed: {fault}");
+        self.totals.failed_steps += 1;
+        for w in work {
+            if let Some(sequence) = self.scheduler.remove(w.id) {
+                sequence.fail(|| EngineError::Step(fault.clone()));
+            }
+        }
+    }
+
+    fn observe(&mut self, work: &[Work], time: Duration) {
+        let rows = |decodes| work.iter().filter(|w| w.decodes == decodes).map(|w| w.n_tokens).sum();
+        self.pace.observe(rows(true), rows(false), time);
+        self.totals.prompt_tokens += rows(false) as u64;
+    }
+
+    /// The device's part of a step: logits of every sequence whose tokens are all through with it, at its last token and
+    /// its drafts.
+    fn forward(&mut self, work: &[Work]) -> Result<(), DeviceError> {
+        for (group, pairs) in self.scheduler.kv.take_copies().iter().enumerate() {
+            if !pairs.is_empty() {
+                self.model.copy_blocks(group, pairs)?;
+            }
+        }
+        let parts: Vec<(&Sequence, &Work)> =
+            work.iter().filter_map(|w| Some((self.scheduler.running(w.id)?, w))).collect();
+        let tables: Vec<Vec<&[u32]>> = parts.iter().map(|(s, _)| s.tables.slices().collect()).collect();
+        let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        for ((sequence, w), tables) in parts.iter().zip(&tables) {
+            let context_len = sequence.n_computed + w.n_tokens;
+            let certain = sequence.n_computed..context_len - w.n_drafts;
+            tokens.extend_from_slice(sequence.tokens.get(certain.clone()).unwrap_or_default());
+            tokens.extend_from_slice(sequence.drafts.get(..w.n_drafts).unwrap_or_default());
+            sequences.push(SequenceStep { n_tokens: w.n_tokens, context_len, block_tables: tables });
+            if certain.end == sequence.tokens.len() {
+                outputs.extend((tokens.len() - w.n_drafts - 1..tokens.len()).map(|row| row as u32));
+            }
+        }
+        self.logits.resize(outputs.len() * self.vocab_size, 0.0);
+        self.model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)
+    }
+
+    /// The host's part: cached tokens are counted, tokens drawn, replies ended.
+    fn advance(&mut self, work: &[Work]) {
+        let logits = std::mem::take(&mut self.logits);
+        let mut rows = logits.chunks_exact(self.vocab_size.max(1));
+        for w in work {
+            let Some((sequence, kv)) = self.scheduler.running_mut(w.id) else { continue };
+            sequence.n_computed += w.n_tokens - w.n_drafts;
+            let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
+            kv.commit(&mut sequence.tables, computed);
+            if sequence.pending() > 0 {
+                continue;
+            }
+            let rows: Vec<&[f32]> = rows.by_ref().take(1 + w.n_drafts).collect();
+            for id in self.scheduler.split(w.id, &self.speculation) {
+                self.verify(id, w.n_drafts, &rows);
+            }
+        }
+        self.logits = logits;
+    }
+
+    /// Draws a token from each row of logits in turn, as long as the drafts that the next row saw are what was drawn.
+    fn verify(&mut self, id: SequenceId, n_drafts: usize, rows: &[&[f32]]) {
+        let Some((sequence, kv)) = self.scheduler.running_mut(id) else { return };
+        let mut accepted = 0;
+        let mut outcome = Ok(None);
+        for row in rows {
+            let drawn = catch_unwind(AssertUnwindSafe(|| sequence.draw(row, &self.model_limits)));
+            outcome = drawn.unwrap_or_else(|panic| Err(EngineError::Step(panic_text(panic.as_ref()))));
+            self.totals.generated_tokens += u64::from(outcome.is_ok());
+            let right = sequence.drafts.get(accepted).filter(|_| accepted < n_drafts);
+            if outcome.is_err() || right.is_none() || right != sequence.tokens.last() {
+                break;
+            }
+            // Its keys and values are there already.
+            accepted += 1;
+            sequence.n_computed += 1;
+            if !matches!(outcome, Ok(None)) {
+                break;
+            }
+        }
+        sequence.observe(n_drafts, accepted);
+        self.totals.drafted_tokens += n_drafts as u64;
+        self.totals.accepted_tokens += accepted as u64;
+        if accepted > 0 {
+            let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
+            kv.commit(&mut sequence.tables, computed);
+        }
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(reason)) => self.end(id, reason),
+            Err(error) => {
+                if let Some(sequence) = self.scheduler.remove(id) {
+                    tracing::warn!("request failed: {error}");
+                    sequence.fail_with(error);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, id: SequenceId, reason: FinishReason) {
+        if let Some(sequence) = self.scheduler.remove(id) {
+            sequence.finish(reason);
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
+}
