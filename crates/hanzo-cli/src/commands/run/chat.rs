@@ -28,6 +28,9 @@ const HELP: &str = "\
   \"\"\" begins and ends a message of several lines; a \\ at the end of a line goes on in the next.
   Ctrl-C stops a reply. A message that begins with a space may begin with a / after it.";
 
+/// The commands of [`HELP`].
+const COMMANDS: &[&str] = &["help", "clear", "system", "set", "regen", "save", "load", "stats", "exit"];
+
 /// A chat and all that it remembers.
 struct Chat {
     session: Session,
@@ -57,7 +60,7 @@ pub(super) fn run(
     system: Option<String>,
     as_chat: bool,
 ) -> Result<()> {
-    let mut input = Input::new()?;
+    let mut input = Input::new(COMMANDS)?;
     if !manner.quiet {
         let how = if as_chat { "" } else { "Each message is continued on its own; nothing is remembered. " };
         out::aside(format_args!("{how}/help lists the commands, Ctrl-D leaves."));
@@ -289,4 +292,16 @@ fn file_argument(command: &str, rest: &str) -> Result<PathBuf> {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
         _ => PathBuf::from(rest),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_the_help() {
+        let listed =
+            HELP.lines().filter_map(|line| line.trim_start().strip_prefix('/')?.split_whitespace().next());
+        assert_eq!(listed.collect::<Vec<_>>(), COMMANDS);
+    }
 }

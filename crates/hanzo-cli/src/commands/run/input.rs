@@ -4,8 +4,13 @@ use std::io::{BufRead, IsTerminal, Read};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
-use rustyline::{Behavior, Config, DefaultEditor};
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Behavior, Config, Editor, Helper};
 
 use crate::{cache, out};
 
@@ -13,7 +18,7 @@ use crate::{cache, out};
 const FENCE: &str = "\"\"\"";
 /// Longest message, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
-/// Lines that the history keeps.
+/// Messages that the history keeps.
 const HISTORY: usize = 1000;
 
 /// What came.
@@ -27,31 +32,28 @@ pub(super) enum Entry {
     End,
 }
 
-/// Where lines come from.
+/// Where messages come from.
 pub(super) enum Input {
     /// A terminal, and the file that keeps its history.
-    Editor(Box<DefaultEditor>, Option<PathBuf>),
+    Editor(Box<Editor<Grammar, FileHistory>>, Option<PathBuf>),
     /// Anything else.
     Lines(Box<dyn BufRead>),
 }
 
 impl Input {
-    /// Standard input.
+    /// Standard input. `commands` are completed by Tab.
     ///
     /// # Errors
     /// When the terminal cannot be used.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(commands: &'static [&'static str]) -> Result<Self> {
         if !std::io::stdin().is_terminal() {
             return Ok(Self::Lines(Box::new(std::io::BufReader::new(std::io::stdin()))));
         }
         // The editor must not write to a file that the replies go to.
         let behavior = if out::to_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
-        let config = Config::builder()
-            .max_history_size(HISTORY)?
-            .history_ignore_space(false)
-            .behavior(behavior)
-            .build();
-        let mut editor = DefaultEditor::with_config(config).context("cannot edit lines on this terminal")?;
+        let config = Config::builder().max_history_size(HISTORY)?.behavior(behavior).build();
+        let mut editor = Editor::with_config(config).context("cannot edit lines on this terminal")?;
+        editor.set_helper(Some(Grammar { commands }));
         let history = cache::home().map(|dir| dir.join("history"));
         if let Some(path) = &history
             && path.exists()
@@ -67,70 +69,26 @@ impl Input {
     /// # Errors
     /// When the input cannot be read, is not UTF-8, or a message is too long.
     pub(super) fn message(&mut self) -> Result<Entry> {
-        let first = match self.line(">>> ")? {
-            Entry::Message(line) => line,
-            other => return Ok(other),
-        };
-        let mut message = first;
-        if let Some(rest) = message.trim_start().strip_prefix(FENCE) {
-            let mut text = rest.to_owned();
-            loop {
-                if let Some(whole) = text.trim_end().strip_suffix(FENCE) {
-                    message = whole.trim_matches('\n').to_owned();
-                    break;
-                }
-                match self.line("... ")? {
-                    Entry::Message(line) => append(&mut text, &line)?,
-                    // What was begun ends with the input.
-                    Entry::End => {
-                        message = text.trim_matches('\n').to_owned();
-                        break;
-                    }
-                    Entry::Interrupted => return Ok(Entry::Interrupted),
-                }
-            }
-        } else {
-            while let Some(begun) = message.strip_suffix('\\') {
-                message = begun.to_owned();
-                match self.line("... ")? {
-                    Entry::Message(line) => append(&mut message, &line)?,
-                    Entry::End => break,
-                    Entry::Interrupted => return Ok(Entry::Interrupted),
-                }
-            }
-        }
-        self.remember(&message);
-        Ok(Entry::Message(message))
-    }
-
-    fn line(&mut self, prompt: &str) -> Result<Entry> {
-        match self {
-            Self::Editor(editor, _) => match editor.readline(prompt) {
-                Ok(line) => Ok(Entry::Message(line)),
-                Err(ReadlineError::Interrupted) => Ok(Entry::Interrupted),
-                Err(ReadlineError::Eof) => Ok(Entry::End),
-                Err(error) => Err(error).context("cannot read the terminal"),
+        let text = match self {
+            Self::Editor(editor, _) => match editor.readline(">>> ") {
+                Ok(text) => text,
+                Err(ReadlineError::Interrupted) => return Ok(Entry::Interrupted),
+                Err(ReadlineError::Eof) => return Ok(Entry::End),
+                Err(error) => return Err(error).context("cannot read the terminal"),
             },
-            Self::Lines(reader) => {
-                let mut bytes = Vec::new();
-                reader
-                    .take(MAX_MESSAGE as u64)
-                    .read_until(b'\n', &mut bytes)
-                    .context("cannot read standard input")?;
-                if bytes.is_empty() {
-                    return Ok(Entry::End);
-                }
-                let mut line = String::from_utf8(bytes).context("standard input is not UTF-8")?;
-                line.truncate(line.trim_end_matches(['\n', '\r']).len());
-                Ok(Entry::Message(line))
-            }
-        }
+            Self::Lines(reader) => match read_message(reader)? {
+                Some(text) => text,
+                None => return Ok(Entry::End),
+            },
+        };
+        self.remember(&text);
+        Ok(Entry::Message(message_of(&text)))
     }
 
     /// Puts a message into the history and the history into its file.
-    fn remember(&mut self, message: &str) {
+    fn remember(&mut self, text: &str) {
         let Self::Editor(editor, path) = self else { return };
-        if message.trim().is_empty() || !matches!(editor.add_history_entry(message), Ok(true)) {
+        if text.trim().is_empty() || !matches!(editor.add_history_entry(text), Ok(true)) {
             return;
         }
         let Some(file) = path.as_ref() else { return };
@@ -142,15 +100,82 @@ impl Input {
     }
 }
 
-/// Adds a line to a message.
-fn append(message: &mut String, line: &str) -> Result<()> {
-    if message.len() + line.len() >= MAX_MESSAGE {
-        anyhow::bail!("the message has more than {MAX_MESSAGE} bytes, which no context holds");
+/// Lines up to the end of a message; what was begun ends with the input. `None` at the end.
+fn read_message(reader: &mut dyn BufRead) -> Result<Option<String>> {
+    let mut text = String::new();
+    loop {
+        let mut bytes = Vec::new();
+        let room = MAX_MESSAGE.saturating_sub(text.len());
+        reader.take(room as u64).read_until(b'\n', &mut bytes).context("cannot read standard input")?;
+        if bytes.len() == room {
+            anyhow::bail!("the message has more than {MAX_MESSAGE} bytes, which no context holds");
+        }
+        if bytes.is_empty() {
+            // The line break that was put behind the last line is not part of it.
+            return Ok(text.pop().map(|_| text));
+        }
+        let line = std::str::from_utf8(&bytes).context("standard input is not UTF-8")?;
+        text.push_str(line.trim_end_matches(['\n', '\r']));
+        if is_complete(&text) {
+            return Ok(Some(text));
+        }
+        text.push('\n');
     }
-    message.push('\n');
-    message.push_str(line);
-    Ok(())
 }
+
+/// Whether a message ends here.
+fn is_complete(text: &str) -> bool {
+    match text.trim_start().strip_prefix(FENCE) {
+        Some(rest) => rest.trim_end().ends_with(FENCE),
+        None => !text.ends_with('\\'),
+    }
+}
+
+/// What is meant by what was typed.
+fn message_of(text: &str) -> String {
+    match text.trim_start().strip_prefix(FENCE) {
+        Some(rest) => {
+            let rest = rest.trim_end();
+            rest.strip_suffix(FENCE).unwrap_or(rest).trim_matches('\n').to_owned()
+        }
+        None => text.strip_suffix('\\').unwrap_or(text).replace("\\\n", "\n"),
+    }
+}
+
+/// Tells the line editor where a message ends and what Tab completes.
+pub(super) struct Grammar {
+    commands: &'static [&'static str],
+}
+
+impl Validator for Grammar {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let complete = is_complete(context.input());
+        Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
+
+impl Completer for Grammar {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..position).and_then(|text| text.strip_prefix('/'));
+        let fits = |command: &&&str| typed.is_some_and(|typed| command.starts_with(typed));
+        Ok((0, self.commands.iter().filter(fits).map(|command| format!("/{command} ")).collect()))
+    }
+}
+
+impl Hinter for Grammar {
+    type Hint = String;
+}
+
+impl Highlighter for Grammar {}
+
+impl Helper for Grammar {}
 
 #[cfg(test)]
 mod tests {
@@ -173,6 +198,7 @@ mod tests {
         reads("\"\"\"\none\n\ntwo\n\"\"\"\n", &["one\n\ntwo"]);
         reads("\"\"\"one\"\"\"\n", &["one"]);
         reads("a\\\nb\\\nc\nd\n", &["a\nb\nc", "d"]);
+        reads("one \"\"\"\n\\\n\nend\\", &["one \"\"\"", "\n", "end"]);
         reads("\"\"\"never ended\nso", &["never ended\nso"]);
     }
 
