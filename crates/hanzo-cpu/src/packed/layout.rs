@@ -104,8 +104,9 @@ impl Layout {
         let (bits, table, offset) = match view.codes {
             Codes::Linear { bits, offset } => (u32::from(bits), None, i32::from(offset)),
             Codes::Table { bits, table } => {
-                let values = table.get(..1 << bits.min(4)).unwrap_or(table);
-                tabulate(values.to_vec()).ok_or_else(|| refuse("its table is too large"))?
+                // In the file's order, so that what is stored is what the file stores.
+                let low = table.iter().copied().min().map_or(0, i32::from);
+                (u32::from(bits), Some(table.map(|v| (i32::from(v) - low) as u8)), -low)
             }
             Codes::Grid(grid) => {
                 let values = grid.table.iter().flat_map(|&v| match grid.modifier {
@@ -222,6 +223,7 @@ pub(crate) fn read_planes(planes: &[u8], bits: u32, n: usize, w: usize, i: usize
 }
 
 /// Writes what [`read_planes`] reads; the planes must be zero before.
+#[cfg(test)]
 pub(crate) fn write_planes(planes: &mut [u8], bits: u32, n: usize, w: usize, i: usize, at: usize, value: u8) {
     let (mut base, mut low) = (0, 0);
     for &p in plane_widths(bits) {

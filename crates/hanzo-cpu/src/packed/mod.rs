@@ -10,6 +10,7 @@ pub(crate) mod avx512;
 mod buffer;
 pub(crate) mod layout;
 mod pack;
+mod raw;
 pub(crate) mod unpack;
 
 use std::sync::atomic::{AtomicU64, Ordering};

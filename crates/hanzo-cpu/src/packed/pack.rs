@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use half::f16;
 use hanzo_quant::Format;
 
-use super::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, Super, UNIT, write_planes};
+use super::layout::{GROUP_ELEMS, GroupLayout, LANES, Layout, Super, UNIT, plane_widths};
+use super::raw::RawBlock;
 use super::unpack::ue4m3_half;
 use super::{Buffer, FloatKind, Kind, RowSource, STRIP, advance, keep_first};
 use crate::CpuError;
@@ -52,9 +53,9 @@ impl Job<'_> {
         let strips = self.n_out.div_ceil(STRIP);
         let error = Mutex::new(None);
         let tiles = Tiles(data.as_mut_ptr());
-        let inverse = match self.kind {
-            Kind::Int(layout) => inverse(layout),
-            Kind::Float(_) => [0; 256],
+        let packer = match self.kind {
+            Kind::Int(layout) => Some(Packer::new(layout)),
+            Kind::Float(_) => None,
         };
         // Few enough claims for any matrix, and few enough rows for a small read buffer.
         let total = strips * self.experts;
@@ -73,7 +74,7 @@ impl Job<'_> {
                     for (t, raw) in raw.chunks(LANES * self.row_bytes).enumerate() {
                         // SAFETY: tile `2 · index + t` belongs to this strip and lies in the buffer.
                         let tile = unsafe { tiles.slice((2 * index + t) * self.tile_bytes, self.tile_bytes) };
-                        self.tile(raw, &inverse, tile);
+                        self.tile(raw, packer.as_ref(), tile);
                     }
                     advance(progress, raw.len());
                 }
@@ -83,21 +84,18 @@ impl Job<'_> {
     }
 
     /// Packs up to 16 raw rows into one tile of zero bytes.
-    fn tile(&self, raw: &[u8], inverse: &[u8; 256], tile: &mut [u8]) {
-        match self.kind {
-            Kind::Float(kind) => floats(*kind, raw, self.row_bytes, tile),
-            Kind::Int(layout) => {
+    fn tile(&self, raw: &[u8], packer: Option<&Packer<'_>>, tile: &mut [u8]) {
+        match (self.kind, packer) {
+            (Kind::Float(kind), _) => floats(*kind, raw, self.row_bytes, tile),
+            (Kind::Int(layout), Some(packer)) => {
                 let whole = layout.group(GROUP_ELEMS).bytes;
+                let group_bytes = GROUP_ELEMS / self.format.elems * self.format.bytes;
                 for (g, out) in tile.chunks_mut(whole).enumerate() {
                     let elems = GROUP_ELEMS.min(self.n_in - g * GROUP_ELEMS);
-                    let (bytes, per_group) = (self.format.bytes, GROUP_ELEMS / self.format.elems);
-                    for (lane, row) in raw.chunks(self.row_bytes).enumerate() {
-                        let start = g * per_group * bytes;
-                        let blocks = &row[start..start + elems / self.format.elems * bytes];
-                        group_row(layout, inverse, blocks, lane, elems, out);
-                    }
+                    packer.group(raw, self.row_bytes, g * group_bytes, elems, out);
                 }
             }
+            (Kind::Int(_), None) => {}
         }
     }
 }
@@ -112,50 +110,213 @@ fn floats(kind: FloatKind, raw: &[u8], row_bytes: usize, tile: &mut [u8]) {
     }
 }
 
-/// From code (as a byte) to what is stored.
-fn inverse(layout: &Layout) -> [u8; 256] {
-    std::array::from_fn(|byte| {
-        let u = (i32::from(byte as u8 as i8) + layout.offset) as u8;
-        layout.table.map_or(u, |table| table.iter().position(|&t| t == u).unwrap_or(0) as u8)
-    })
+/// Packs groups of one layout: 16 rows × 256 elements at a time.
+///
+/// Each row's blocks are turned into the words of its lane (bit planes of 32 elements), then the words of 16 rows are transposed.
+struct Packer<'a> {
+    layout: &'a Layout,
+    raw: RawBlock,
+    /// From code (as a byte) to what is stored, for formats whose codes are not found in the raw bytes.
+    inverse: [u8; 256],
 }
 
-/// Packs the blocks of one row into its lane of a group, one element at a time: right for every format.
-fn group_row(layout: &Layout, inverse: &[u8; 256], blocks: &[u8], lane: usize, elems: usize, out: &mut [u8]) {
-    let format = layout.format;
-    let at = layout.group(elems);
-    let subs_of_block = format.elems / layout.sub;
-    let subs = elems / layout.sub;
-    let mut codes = [0i8; GROUP_ELEMS];
-    for (b, block) in blocks.chunks_exact(format.bytes).enumerate() {
-        (layout.view.read_codes)(block, &mut codes[b * format.elems..(b + 1) * format.elems]);
-        for j in 0..subs_of_block {
-            let s = (layout.view.sub_scale)(block, j);
-            let sub = b * subs_of_block + j;
-            if (sub * layout.sub).is_multiple_of(layout.super_elems) {
-                let index = sub * layout.sub / layout.super_elems * LANES + lane;
-                store_super(layout, s.d, index, out);
-                if layout.asymmetric {
-                    let bits = f16::from_f32(s.dmin).to_le_bytes();
-                    out[at.dmin + 2 * index..at.dmin + 2 * index + 2].copy_from_slice(&bits);
+/// Most 32-bit words of a row's group: 8 units of 8.
+const WORDS: usize = 64;
+
+/// The rows of a group before they are interleaved.
+struct Rows {
+    words: [[u32; WORDS]; LANES],
+    sc: [[u8; LANES]; 16],
+    m: [[u8; LANES]; 16],
+}
+
+impl<'a> Packer<'a> {
+    fn new(layout: &'a Layout) -> Self {
+        let inverse = std::array::from_fn(|byte| {
+            let u = (i32::from(byte as u8 as i8) + layout.offset) as u8;
+            layout.table.map_or(u, |table| table.iter().position(|&t| t == u).unwrap_or(0) as u8)
+        });
+        Packer { layout, raw: RawBlock::find(layout), inverse }
+    }
+
+    /// Packs the group of `elems` elements that starts `start` bytes into each of up to 16 rows.
+    fn group(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the machine has AVX2.
+            return unsafe { self.group_avx2(raw, row_bytes, start, elems, out) };
+        }
+        self.group_by_width(raw, row_bytes, start, elems, out);
+    }
+
+    /// The same code, compiled for AVX2.
+    ///
+    /// # Safety
+    /// Needs AVX2.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn group_avx2(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
+        self.group_by_width(raw, row_bytes, start, elems, out);
+    }
+
+    #[inline(always)]
+    fn group_by_width(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
+        match self.layout.bits {
+            1 => self.group_of::<1>(raw, row_bytes, start, elems, out),
+            2 => self.group_of::<2>(raw, row_bytes, start, elems, out),
+            3 => self.group_of::<3>(raw, row_bytes, start, elems, out),
+            4 => self.group_of::<4>(raw, row_bytes, start, elems, out),
+            5 => self.group_of::<5>(raw, row_bytes, start, elems, out),
+            6 => self.group_of::<6>(raw, row_bytes, start, elems, out),
+            7 => self.group_of::<7>(raw, row_bytes, start, elems, out),
+            _ => self.group_of::<8>(raw, row_bytes, start, elems, out),
+        }
+    }
+
+    #[inline(always)]
+    fn group_of<const BITS: usize>(
+        &self,
+        raw: &[u8],
+        row_bytes: usize,
+        start: usize,
+        elems: usize,
+        out: &mut [u8],
+    ) {
+        let layout = self.layout;
+        let format = layout.format;
+        let at = layout.group(elems);
+        let subs = format.elems / layout.sub;
+        let mut rows = Rows { words: [[0; WORDS]; LANES], sc: [[0; LANES]; 16], m: [[0; LANES]; 16] };
+        for (lane, row) in raw.chunks_exact(row_bytes).enumerate() {
+            let blocks = &row[start..start + elems / format.elems * format.bytes];
+            let words = &mut rows.words[lane];
+            for (b, block) in blocks.chunks_exact(format.bytes).enumerate() {
+                let first = b * (format.elems / UNIT);
+                match self.raw.codes {
+                    Some(codes) => {
+                        for u in 0..format.elems / UNIT {
+                            let q = codes.unit(block, u);
+                            planes::<BITS>(&q, &mut words[(first + u) * BITS..(first + u + 1) * BITS]);
+                        }
+                    }
+                    None => {
+                        let mut codes = [0i8; GROUP_ELEMS];
+                        let codes = &mut codes[..format.elems];
+                        (layout.view.read_codes)(block, codes);
+                        for (u, codes) in codes.as_chunks::<UNIT>().0.iter().enumerate() {
+                            let q = codes.map(|c| self.inverse[usize::from(c as u8)]);
+                            planes::<BITS>(&q, &mut words[(first + u) * BITS..(first + u + 1) * BITS]);
+                        }
+                    }
+                }
+                self.supers(block, b, lane, &at, out);
+                if layout.sc_bits > 0 || layout.m_bits > 0 {
+                    let (mut sc, mut m) = ([0; 16], [0; 16]);
+                    match self.raw.scales {
+                        Some(scales) => scales.read(block, &mut sc, &mut m),
+                        None => {
+                            for j in 0..subs {
+                                let s = (layout.view.sub_scale)(block, j);
+                                (sc[j], m[j]) = ((i32::from(s.sc) + layout.sc_offset) as u8, s.m);
+                            }
+                        }
+                    }
+                    for j in 0..subs {
+                        (rows.sc[j][lane], rows.m[j][lane]) = (sc[j], m[j]);
+                    }
                 }
             }
-            if layout.sc_bits > 0 {
-                let sc = (i32::from(s.sc) + layout.sc_offset) as u8;
-                write_planes(&mut out[at.sc..at.m], layout.sc_bits, subs, LANES, sub, lane, sc);
-            }
-            if layout.m_bits > 0 {
-                write_planes(&mut out[at.m..at.codes], layout.m_bits, subs, LANES, sub, lane, s.m);
+        }
+        if layout.sc_bits > 0 {
+            scale_planes(layout.sc_bits, &rows.sc[..subs], &mut out[at.sc..at.m]);
+        }
+        if layout.m_bits > 0 {
+            scale_planes(layout.m_bits, &rows.m[..subs], &mut out[at.m..at.codes]);
+        }
+        let count = elems / UNIT * BITS;
+        for (w, out) in out[at.codes..].as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().take(count).enumerate()
+        {
+            for (lane, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *out = rows.words[lane][w].to_le_bytes();
             }
         }
     }
-    for (u, codes) in codes[..elems].chunks_exact(UNIT).enumerate() {
-        let start = at.codes + u * layout.unit_bytes();
-        let planes = &mut out[start..start + layout.unit_bytes()];
-        for (k, code) in codes.iter().enumerate() {
-            let q = inverse[usize::from(*code as u8)];
-            write_planes(planes, layout.bits, QUADS, QUAD_BYTES, k / 4, 4 * lane + k % 4, q);
+
+    /// Super-scales of block `b` of the group.
+    #[inline(always)]
+    fn supers(&self, block: &[u8], b: usize, lane: usize, at: &GroupLayout, out: &mut [u8]) {
+        let layout = self.layout;
+        if let (Some(d), Super::F16 { .. }) = (self.raw.d, layout.super_scale)
+            && (!layout.asymmetric || self.raw.dmin.is_some())
+        {
+            let index = 2 * (b * LANES + lane);
+            out[index..index + 2].copy_from_slice(&block[d..d + 2]);
+            if let Some((from, negated)) = self.raw.dmin {
+                let sign = if negated { 0x80 } else { 0 };
+                out[at.dmin + index..at.dmin + index + 2]
+                    .copy_from_slice(&[block[from], block[from + 1] ^ sign]);
+            }
+            return;
         }
+        let per = layout.format.elems / layout.super_elems;
+        for i in 0..per {
+            let s = (layout.view.sub_scale)(block, i * layout.super_elems / layout.sub);
+            let index = (b * per + i) * LANES + lane;
+            store_super(layout, s.d, index, out);
+            if layout.asymmetric {
+                let bits = f16::from_f32(s.dmin).to_le_bytes();
+                out[at.dmin + 2 * index..at.dmin + 2 * index + 2].copy_from_slice(&bits);
+            }
+        }
+    }
+}
+
+/// The words of one row's unit: its planes, lowest bits first (see [`super::layout`] for which element is where).
+#[inline(always)]
+fn planes<const BITS: usize>(q: &[u8; UNIT], words: &mut [u32]) {
+    let mut bytes = [0u8; UNIT];
+    let (mut base, mut low) = (0, 0);
+    if BITS == 8 {
+        bytes = *q;
+    }
+    if BITS < 8 && BITS & 4 != 0 {
+        for t in 0..16 {
+            bytes[t] = (q[t] & 15) | q[t + 16] << 4;
+        }
+        (base, low) = (16, 4);
+    }
+    if BITS < 8 && BITS & 2 != 0 {
+        for t in 0..8 {
+            let part = |i: usize| q[t + 8 * i] >> low & 3;
+            bytes[base + t] = part(0) | part(1) << 2 | part(2) << 4 | part(3) << 6;
+        }
+        (base, low) = (base + 8, low + 2);
+    }
+    if BITS < 8 && BITS & 1 != 0 {
+        for t in 0..4 {
+            bytes[base + t] = (0..8).fold(0, |byte, i| byte | (q[t + 4 * i] >> low & 1) << i);
+        }
+    }
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+}
+
+/// Bit planes of integer scales, 16 rows beside each other.
+#[inline(always)]
+fn scale_planes(bits: u32, items: &[[u8; LANES]], out: &mut [u8]) {
+    let (mut out, mut low) = (out.as_chunks_mut::<LANES>().0, 0);
+    for &p in plane_widths(bits) {
+        let words = items.len() * p as usize / 8;
+        let (plane, rest) = out.split_at_mut(words.min(out.len()));
+        for (w, word) in plane.iter_mut().enumerate() {
+            for (s, item) in items.iter().skip(w).step_by(words).enumerate() {
+                for lane in 0..LANES {
+                    word[lane] |= (item[lane] >> low & ((1u32 << p) - 1) as u8) << (p * s as u32);
+                }
+            }
+        }
+        (out, low) = (rest, low + p);
     }
 }
 
