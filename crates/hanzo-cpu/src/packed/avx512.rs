@@ -161,22 +161,23 @@ pub(crate) unsafe fn unit<const BITS: u32, const TABLE: bool>(
     let mut quads = [_mm512_setzero_si512(); QUADS];
     // SAFETY: reads `BITS` vectors.
     unsafe {
-        let word = |i: usize| _mm512_loadu_si512(planes.add(QUAD_BYTES * i).cast());
         let (n4, n2) = (4 * (BITS >> 2 & 1) as usize, 2 * (BITS >> 1 & 1) as usize);
         if BITS == 8 {
-            quads = std::array::from_fn(word);
+            for (i, quad) in quads.iter_mut().enumerate() {
+                *quad = _mm512_loadu_si512(planes.add(QUAD_BYTES * i).cast());
+            }
         }
         if BITS & 4 != 0 {
             let low = _mm512_set1_epi8(15);
             for i in 0..4 {
-                let w = word(i);
+                let w = _mm512_loadu_si512(planes.add(QUAD_BYTES * i).cast());
                 quads[i] = _mm512_and_si512(w, low);
                 quads[i + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(w), low);
             }
         }
         if BITS & 2 != 0 {
             for i in 0..2 {
-                let w = word(n4 + i);
+                let w = _mm512_loadu_si512(planes.add(QUAD_BYTES * (n4 + i)).cast());
                 // Two bits to the place above the nibble (or to the bottom).
                 let parts = if n4 > 0 {
                     [_mm512_slli_epi16::<4>(w), _mm512_slli_epi16::<2>(w), w, _mm512_srli_epi16::<2>(w)]
@@ -192,7 +193,7 @@ pub(crate) unsafe fn unit<const BITS: u32, const TABLE: bool>(
             }
         }
         if BITS & 1 != 0 {
-            let w = word(n4 + n2);
+            let w = _mm512_loadu_si512(planes.add(QUAD_BYTES * (n4 + n2)).cast());
             let bit = match BITS {
                 1 => 1,
                 3 => 4,
@@ -210,7 +211,9 @@ pub(crate) unsafe fn unit<const BITS: u32, const TABLE: bool>(
             }
         }
         if TABLE {
-            quads = quads.map(|q| _mm512_shuffle_epi8(table, q));
+            for quad in &mut quads {
+                *quad = _mm512_shuffle_epi8(table, *quad);
+            }
         }
     }
     quads

@@ -204,7 +204,10 @@ impl<'a> Packer<'a> {
                         let codes = &mut codes[..format.elems];
                         (layout.view.read_codes)(block, codes);
                         for (u, codes) in codes.as_chunks::<UNIT>().0.iter().enumerate() {
-                            let q = codes.map(|c| self.inverse[usize::from(c as u8)]);
+                            let mut q = [0; UNIT];
+                            for (q, &c) in q.iter_mut().zip(codes) {
+                                *q = self.inverse[usize::from(c as u8)];
+                            }
                             planes::<BITS>(&q, &mut words[(first + u) * BITS..(first + u + 1) * BITS]);
                         }
                     }
@@ -234,12 +237,7 @@ impl<'a> Packer<'a> {
             scale_planes(layout.m_bits, &rows.m[..subs], &mut out[at.m..at.codes]);
         }
         let count = elems / UNIT * BITS;
-        for (w, out) in out[at.codes..].as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().take(count).enumerate()
-        {
-            for (lane, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                *out = rows.words[lane][w].to_le_bytes();
-            }
-        }
+        interleave(&rows.words, count, &mut out[at.codes..at.codes + count * 4 * LANES]);
     }
 
     /// Super-scales of block `b` of the group.
@@ -271,6 +269,30 @@ impl<'a> Packer<'a> {
     }
 }
 
+/// `out` = word 0 of all rows, word 1 of all rows, …; `count` words.
+#[inline(always)]
+fn interleave(words: &[[u32; WORDS]; LANES], count: usize, out: &mut [u8]) {
+    // Blocks of 8 words × 8 rows, so that reads and writes both are of whole vectors.
+    for (first, out) in (0..count).step_by(8).zip(out.chunks_mut(8 * 4 * LANES)) {
+        for half in 0..2 {
+            let mut block = [[0u32; 8]; 8];
+            for (lane, row) in words[8 * half..8 * half + 8].iter().enumerate() {
+                if let Some(row) = row[first..].first_chunk::<8>() {
+                    for (block, &word) in block.iter_mut().zip(row) {
+                        block[lane] = word;
+                    }
+                }
+            }
+            for (out, block) in out.as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().zip(&block) {
+                for (out, word) in out[32 * half..32 * half + 32].as_chunks_mut::<4>().0.iter_mut().zip(block)
+                {
+                    *out = word.to_le_bytes();
+                }
+            }
+        }
+    }
+}
+
 /// The words of one row's unit: its planes, lowest bits first (see [`super::layout`] for which element is where).
 #[inline(always)]
 fn planes<const BITS: usize>(q: &[u8; UNIT], words: &mut [u32]) {
@@ -287,14 +309,17 @@ fn planes<const BITS: usize>(q: &[u8; UNIT], words: &mut [u32]) {
     }
     if BITS < 8 && BITS & 2 != 0 {
         for t in 0..8 {
-            let part = |i: usize| q[t + 8 * i] >> low & 3;
-            bytes[base + t] = part(0) | part(1) << 2 | part(2) << 4 | part(3) << 6;
+            let (a, b, c, d) =
+                (q[t] >> low & 3, q[t + 8] >> low & 3, q[t + 16] >> low & 3, q[t + 24] >> low & 3);
+            bytes[base + t] = a | b << 2 | c << 4 | d << 6;
         }
         (base, low) = (base + 8, low + 2);
     }
     if BITS < 8 && BITS & 1 != 0 {
         for t in 0..4 {
-            bytes[base + t] = (0..8).fold(0, |byte, i| byte | (q[t + 4 * i] >> low & 1) << i);
+            for i in 0..8 {
+                bytes[base + t] |= (q[t + 4 * i] >> low & 1) << i;
+            }
         }
     }
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
