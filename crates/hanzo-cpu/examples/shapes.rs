@@ -19,6 +19,9 @@ use hanzo_fusion::step::{KvConfig, KvLayer, KvType, SequenceStep, Step};
 use hanzo_fusion::{BLOCK_TOKENS, Device, DeviceError, LoadOptions, LoadedModel, Value, WeightSource};
 use hanzo_quant::QuantType;
 
+/// Blocks of the KV pool.
+const N_BLOCKS: usize = 600;
+
 struct Shape {
     vocab: usize,
     width: usize,
@@ -244,9 +247,16 @@ fn main() {
     let config = CpuConfig::from_env().unwrap();
     let threads = config.threads.unwrap_or(2);
     let device = CpuDevice::new(&config).unwrap();
-    let options = LoadOptions { max_tokens: 2048, max_outputs: 32, kv: KvConfig { n_blocks: 600, kv_type } };
+    let options =
+        LoadOptions { max_tokens: 2048, max_outputs: 32, kv: KvConfig { n_blocks: N_BLOCKS, kv_type } };
     let start = Instant::now();
     let mut model = device.load(Arc::new(graph), &Noise, options, &()).unwrap();
+    // Real keys and values in every block: memory that was never written is one page of zeros, and reads as if it were cached.
+    let tokens: Vec<u32> = (0..BLOCK_TOKENS as u32).collect();
+    let sequence = SequenceStep { n_tokens: BLOCK_TOKENS, context_len: BLOCK_TOKENS, block_tables: &[&[0]] };
+    model.step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[] }, &mut []).unwrap();
+    let copies: Vec<(u32, u32)> = (1..N_BLOCKS as u32).map(|to| (0, to)).collect();
+    model.copy_blocks(0, &copies).unwrap();
     let memory = model.memory();
     let read = bandwidth(threads);
     println!(

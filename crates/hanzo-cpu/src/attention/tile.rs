@@ -8,15 +8,20 @@ use super::kv::Record;
 use super::{BLOCKS, TILE};
 use crate::simd::{LANES, Simd};
 
+/// How far ahead keys are brought from the second-level cache to the first, in bytes; values, in tokens. The next tile is a tile
+/// ahead in the second level: it would not fit the first beside the present one.
+const NEAR: usize = 512;
+const NEAR_TOKENS: usize = 4;
+
 /// Where a tile's keys and values come from.
 pub(super) trait Source: Copy {
     /// Element `d` of keys `16b..16b + 16`.
     unsafe fn key<S: Simd>(self, s: S, d: usize, b: usize) -> S::F;
     /// Elements `16i..16i + 16` of the value of key `t`.
     unsafe fn value<S: Simd>(self, s: S, t: usize, i: usize) -> S::F;
-    /// Asks for the same data of the next tile.
+    /// Asks for the same data of the next tile, and for what follows in this one.
     unsafe fn prefetch_key<S: Simd>(self, s: S, d: usize);
-    /// Asks for the same data of the next tile.
+    /// Likewise.
     unsafe fn prefetch_value<S: Simd>(self, s: S, t: usize);
 }
 
@@ -86,8 +91,9 @@ impl<E: Elem> Source for Blocks<E> {
     unsafe fn prefetch_key<S: Simd>(self, s: S, d: usize) {
         let at = d * LANES * E::BYTES;
         if at.is_multiple_of(64) {
-            for next in self.next {
-                s.prefetch(next.wrapping_add(at));
+            for b in 0..BLOCKS {
+                s.prefetch_far(self.next[b].wrapping_add(at));
+                s.prefetch(self.records[b].wrapping_add(at + NEAR));
             }
         }
     }
@@ -95,8 +101,10 @@ impl<E: Elem> Source for Blocks<E> {
     unsafe fn prefetch_value<S: Simd>(self, s: S, t: usize) {
         let (row, at) = (self.v_stride * E::BYTES, (t % LANES) * self.v_stride * E::BYTES);
         let next = self.next[t / LANES].wrapping_add(self.values + at);
+        let here = self.records[t / LANES].wrapping_add(self.values + at + NEAR_TOKENS * row);
         for line in (0..row).step_by(64) {
-            s.prefetch(next.wrapping_add(line));
+            s.prefetch_far(next.wrapping_add(line));
+            s.prefetch(here.wrapping_add(line));
         }
     }
 }

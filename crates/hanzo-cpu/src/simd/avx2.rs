@@ -129,6 +129,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, p: *const u8) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     fn prefetch(self, p: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }

@@ -102,6 +102,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, p: *const u8) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     fn prefetch(self, p: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }

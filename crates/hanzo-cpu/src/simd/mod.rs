@@ -92,9 +92,14 @@ pub(crate) trait Simd: Copy {
     /// Shifts right by one, keeping the sign.
     fn half_i(self, a: Self::I) -> Self::I;
 
-    /// Asks for the cache line at `p`; any address will do.
+    /// Asks for the cache line at `p`, soon to be read; any address will do.
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
+        let _ = p;
+    }
+    /// Asks for the cache line at `p` to be brought to the second-level cache.
+    #[inline(always)]
+    fn prefetch_far(self, p: *const u8) {
         let _ = p;
     }
 
