@@ -5,11 +5,13 @@
 //! that position's own random numbers. So a reply has the same bytes with and without it, greedy or seeded; what a
 //! proposer says can only cost or save time. (Leviathan et al. 2023 for the idea; acceptance here is by equality.)
 
+mod draft;
 mod lookup;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use draft::DraftModel;
 pub use lookup::PromptLookup;
 
 /// Guesses what comes next. One object follows one sequence.

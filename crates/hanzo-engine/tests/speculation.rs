@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use common::{Reply, Rng, engine, real, run, settle, tiny};
-use hanzo_engine::{EngineOptions, Proposer, Request, SamplingParams, Speculation};
+use hanzo_engine::{DraftModel, EngineOptions, Proposer, Request, SamplingParams, Speculation};
 use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
 use sha2::{Digest, Sha256};
 
@@ -123,6 +123,40 @@ fn a_request_can_do_without() {
     assert_eq!(off.finished().drafted_tokens, 0);
     request.speculate = true;
     assert_eq!(run(&e, request).tokens, off.tokens);
+}
+
+/// A draft model that is the model itself is right nearly always, another one seldom; with a pool that is too small it is
+/// silent. Replies are the same, and the draft model's blocks come back.
+#[test]
+fn draft_models_change_no_byte() {
+    let (Some(file), Some(other)) = (tiny("llama"), tiny("qwen3")) else { return };
+    let options =
+        EngineOptions { max_context: Some(192), speculation: Speculation::off(), ..EngineOptions::default() };
+    let reference = engine(&file, 1, options.clone());
+    let request = |seed: u32, sampling: SamplingParams| {
+        let prompt = (0..30).map(|t| 10 + (t * 5 + seed * 3) % 71).collect();
+        Request { sampling, ignore_eos: true, ..Request::new(prompt, 60) }
+    };
+    let accepted = |draft: &hanzo_gguf::GgufFile, kv_tokens: usize| {
+        let draft = DraftModel::load(draft, &common::cpu(1), kv_tokens, &()).unwrap();
+        let e = engine(&file, 2, EngineOptions { speculation: draft.speculation(6), ..options.clone() });
+        let mut accepted = 0;
+        for seed in 0..6 {
+            let seeded = SamplingParams { seed: u64::from(seed), ..SamplingParams::default() };
+            for sampling in [SamplingParams::greedy(), seeded] {
+                let (a, b) =
+                    (run(&e, request(seed, sampling.clone())), run(&reference, request(seed, sampling)));
+                assert_eq!(a.tokens, b.tokens);
+                accepted += a.finished().accepted_tokens;
+            }
+        }
+        settle(&e);
+        accepted
+    };
+    // 12 replies of 60 tokens, half of them greedy. A pool for one sequence serves them all, one after the other.
+    assert!(accepted(&file, 192) > 200);
+    accepted(&other, 192);
+    assert_eq!(accepted(&file, 16), 0);
 }
 
 /// The workloads: what is asked of a real model, from the most repetitive to the least.

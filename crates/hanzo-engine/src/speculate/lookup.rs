@@ -13,7 +13,7 @@ const LONGEST: usize = 3;
 /// Matches are followed back this far.
 const LOOK_BACK: usize = 16;
 /// What a row of a step costs, as a share of a step with one row. A draft pays while its chance to be right is greater.
-const ROW_COST: f32 = 0.3;
+const ROW_COST: f32 = 0.45;
 /// Weight of the newest outcome in a class's rate of right drafts.
 const NEWEST: f32 = 0.2;
 /// Where drafts of a class do not pay, one in so many chances is tried with a single draft.
@@ -47,7 +47,7 @@ struct Class {
 impl Default for PromptLookup {
     fn default() -> Self {
         let class = |rate| Class { rate, passed: 0 };
-        let classes = [class(0.2), class(0.4), class(0.6), class(0.8), class(0.9)];
+        let classes = [class(0.2), class(0.3), class(0.5), class(0.75), class(0.9)];
         Self { index: HashMap::new(), indexed: 0, classes, last: 0 }
     }
 }
