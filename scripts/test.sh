@@ -91,6 +91,6 @@ say "lints"
 cargo clippy --workspace --all-targets --locked -- -D warnings
 
 say "tests"
-cargo test --workspace --locked
+cargo test --workspace --locked --no-fail-fast
 
 say "done"

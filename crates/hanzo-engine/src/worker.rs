@@ -81,14 +81,16 @@ impl Worker {
             let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(commands))) else { return };
             let why = panic_text(panic.as_ref());
             tracing::error!("the engine's thread panicked and starts anew: {why}");
-            for sequence in self.scheduler.drain() {
-                sequence.fail(|| EngineError::Restarted(why.clone()));
-            }
+            let ended = self.scheduler.drain();
             let counts = self.scheduler.counts;
             self.scheduler = Scheduler::new(self.kv.manager(), self.step_limits);
             self.scheduler.counts = counts;
             self.totals.restarts += 1;
+            // Whoever hears of the restart must find it counted.
             self.publish();
+            for sequence in ended {
+                sequence.fail(|| EngineError::Restarted(why.clone()));
+            }
         }
     }
 
