@@ -445,3 +445,44 @@ fn faulty_steps_are_refused() {
         }
     }
 }
+
+#[test]
+fn a_refused_step_leaves_the_model_as_it_was() {
+    let graph = dense(QuantType::Q8_0);
+    let weights = Weights::new(&graph);
+    let (seq, mut fresh, mut model) =
+        (Seq::new(5, 40, 0), Setup::new().load(&graph, &weights), Setup::new().load(&graph, &weights));
+    step(&mut *fresh, &[(&seq, 0, 30)]);
+    step(&mut *model, &[(&seq, 0, 30)]);
+    let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
+    let sequences = [SequenceStep { n_tokens: 2, context_len: 32, block_tables: &tables }];
+    let faulty = Step { tokens: &[1, VOCAB as u32], sequences: &sequences, outputs: &[] };
+    assert!(matches!(model.step(&faulty, &mut []), Err(DeviceError::InvalidStep(_))));
+    let want = bits(&step(&mut *fresh, &[(&seq, 30, 40)]));
+    assert!(bits(&step(&mut *model, &[(&seq, 30, 40)])) == want);
+}
+
+#[test]
+fn memory_and_plan_are_told() {
+    let graph = dense(QuantType::Q8_0);
+    let weights = Weights::new(&graph);
+    let model = Setup::new().load(&graph, &weights);
+    let (memory, plan) = (model.memory(), model.plan_text());
+    let file: usize = weights.0.iter().map(Vec::len).sum();
+    // Rows are padded to 32; nothing is held twice.
+    assert!(
+        memory.weights as usize >= file && (memory.weights as usize) < 2 * file,
+        "{memory:?} for {file} bytes"
+    );
+    let token = 3 * 2 * (24 + 32) * 2;
+    assert!(memory.kv as usize >= N_BLOCKS * 16 * token, "{memory:?}");
+    assert!(memory.arena > 0);
+    for what in [
+        "matmul blk.0.gate Q8_0",
+        "silu + mul + quantize",
+        "rope",
+        "attention kv 1 (scale, softcap, window, sinks)",
+    ] {
+        assert!(plan.contains(what), "{what:?} is not in\n{plan}");
+    }
+}
