@@ -4,6 +4,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 mod scalar;
 
@@ -142,6 +144,10 @@ fn int_strip(
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => avx512::int_tile(layout, tile, w.n_in(), rows, at, y),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 | Isa::AvxVnni => {
+                    avx2::int_tile(layout, tile, w.n_in(), rows, at, y, isa == Isa::AvxVnni);
+                }
                 _ => {
                     let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
                     scalar::int_tile(layout, tile, w.n_in(), rows, at, y);
@@ -168,6 +174,8 @@ fn float_strip(
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 | Isa::AvxVnni => avx2::float_tile(kind, tile, w.n_in(), rows, at, y),
                 _ => {
                     let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
                     scalar::float_tile(kind, tile, w.n_in(), rows, at, y);

@@ -1,0 +1,302 @@
+//! The core with AVX2, for few and many rows: one tile of 16 outputs in two halves of eight, up to 6 activation rows a pass.
+//!
+//! With AVX-VNNI four products are one `vpdpbusd`. Without, `vpmaddubsw` adds pairs of products in 16 bits, which saturates for codes
+//! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2).
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{IntRows, StripOut};
+use crate::activations::GROUP_FLOATS;
+use crate::packed::avx2::{scales, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
+use crate::packed::unpack::Scales;
+use crate::packed::{FloatKind, STRIP};
+
+/// Rows that a pass holds accumulators for.
+const PASS: usize = 6;
+/// Bytes ahead of the read position that are prefetched into the first and the second level.
+const AHEAD: (usize, usize) = (3 << 10, 12 << 10);
+
+/// The body of both: a macro, because the two differ in the instruction sets they are compiled for.
+macro_rules! body {
+    ($dot:ident, $DOT:expr, $BITS:ident, $TABLE:ident, $M:ident, $t:ident, $y:ident, $at:ident) => {{
+        let Some(rows) = $t.rows.first_chunk::<$M>() else { return };
+        let (sub16, asymmetric) = ($t.layout.sub == 16, $t.layout.asymmetric);
+        let per_unit = if sub16 { 2 } else { 1 };
+        let mut s = Scales::default();
+        let full = $t.layout.group(GROUP_ELEMS);
+        // Wide codes are multiplied signed: no offset to start from.
+        let (wide, offset) = ($DOT == WIDE, $t.layout.offset);
+        // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
+        unsafe {
+            let signed = |t: [u8; 16]| t.map(|u| if wide { (i32::from(u) - offset) as u8 } else { u });
+            let table = $t.layout.table.map_or(_mm256_setzero_si256(), |t| {
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(signed(t).as_ptr().cast()))
+            });
+            let sign = _mm256_set1_epi8(if wide && !$TABLE { offset as i8 } else { 0 });
+            let mut acc = [[_mm256_setzero_ps(); 2]; $M];
+            let mut group = $t.tile;
+            for k0 in (0..$t.k).step_by(GROUP_ELEMS) {
+                let elems = GROUP_ELEMS.min($t.k - k0);
+                let part = if elems == GROUP_ELEMS { full } else { $t.layout.group(elems) };
+                scales($t.layout, &part, group, elems, &mut s);
+                for u in 0..elems / UNIT {
+                    let planes = group.add(part.codes + u * 64 * $BITS as usize);
+                    for line in 0..$BITS as usize + 1 {
+                        _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(AHEAD.0 + 64 * line).cast());
+                        _mm_prefetch::<_MM_HINT_T1>(planes.wrapping_add(AHEAD.1 + 64 * line).cast());
+                    }
+                    let k = k0 + u * UNIT;
+                    for h in 0..2 {
+                        let mut w = unit::<$BITS, $TABLE>(planes.add(32 * h), table);
+                        if wide && !$TABLE {
+                            for w in &mut w {
+                                *w = _mm256_sub_epi8(*w, sign);
+                            }
+                        }
+                        for m in 0..$M {
+                            let a = rows[m].add(k).cast::<i32>();
+                            let floats = rows[m].add($t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS);
+                            let mut p = _mm256_setzero_ps();
+                            for half in 0..per_unit {
+                                let start = if wide {
+                                    0
+                                } else {
+                                    *$t.init.as_ptr().add(m * $t.init_stride + k / UNIT * per_unit + half)
+                                };
+                                let mut idot = _mm256_set1_epi32(start);
+                                let per = QUADS / per_unit;
+                                for q in half * per..(half + 1) * per {
+                                    idot = $dot!(idot, w[q], _mm256_set1_epi32(a.add(q).read_unaligned()));
+                                }
+                                let scale = _mm256_loadu_ps(s.scale[u * per_unit + half].as_ptr().add(8 * h));
+                                let idot = _mm256_cvtepi32_ps(idot);
+                                p = if half == 0 {
+                                    _mm256_mul_ps(scale, idot)
+                                } else {
+                                    _mm256_fmadd_ps(scale, idot, p)
+                                };
+                            }
+                            if asymmetric {
+                                for half in 0..per_unit {
+                                    let sum = _mm256_set1_ps(*floats.add(if sub16 { 2 + half } else { 1 }));
+                                    let min = _mm256_loadu_ps(s.min[u * per_unit + half].as_ptr().add(8 * h));
+                                    p = _mm256_fnmadd_ps(min, sum, p);
+                                }
+                            }
+                            acc[m][h] = _mm256_fmadd_ps(_mm256_set1_ps(*floats), p, acc[m][h]);
+                        }
+                    }
+                }
+                group = group.add(part.bytes);
+            }
+            for (acc, y) in acc.into_iter().zip($y) {
+                let y: *mut f32 = y[$at..$at + LANES].as_mut_ptr();
+                _mm256_storeu_ps(y, acc[0]);
+                _mm256_storeu_ps(y.add(8), acc[1]);
+            }
+        }
+    }};
+}
+/// How four products a lane are added up.
+const VNNI: u8 = 0;
+const NARROW: u8 = 1;
+const WIDE: u8 = 2;
+
+/// Outputs `at..at + 16` of every row, for a block format.
+///
+/// # Safety
+/// Needs AVX2, FMA and F16C, with `vnni` AVX-VNNI; `tile` must be a tile of this layout of `k` elements, the rows records of `k` codes.
+pub(super) unsafe fn int_tile(
+    layout: &Layout,
+    tile: *const u8,
+    k: usize,
+    x: &IntRows<'_>,
+    at: usize,
+    y: &mut StripOut,
+    vnni: bool,
+) {
+    let widest = layout.table.map_or((1 << layout.bits) - 1, |t| u32::from(t.into_iter().max().unwrap_or(0)));
+    for (pass, rows) in x.rows.chunks(PASS).enumerate() {
+        let first = pass * PASS;
+        let t = Tile {
+            layout,
+            tile,
+            k,
+            rows,
+            groups: x.groups,
+            init: &x.init[first * x.init_stride..],
+            init_stride: x.init_stride,
+        };
+        let y = &mut y[first..];
+        // SAFETY: passed through.
+        unsafe {
+            if vnni {
+                by_format::<VNNI>(&t, y, at);
+            } else if widest <= 129 {
+                by_format::<NARROW>(&t, y, at);
+            } else {
+                by_format::<WIDE>(&t, y, at);
+            }
+        }
+    }
+}
+
+struct Tile<'a> {
+    layout: &'a Layout,
+    tile: *const u8,
+    k: usize,
+    rows: &'a [*const u8],
+    groups: usize,
+    init: &'a [i32],
+    init_stride: usize,
+}
+
+#[rustfmt::skip]
+unsafe fn by_format<const DOT: u8>(t: &Tile<'_>, y: &mut [[f32; STRIP]], at: usize) {
+    // SAFETY: passed through.
+    unsafe {
+        match (t.layout.bits, t.layout.table.is_some()) {
+            (1, false) => by_rows::<DOT, 1, false>(t, y, at),
+            (1, true) => by_rows::<DOT, 1, true>(t, y, at),
+            (2, false) => by_rows::<DOT, 2, false>(t, y, at),
+            (2, true) => by_rows::<DOT, 2, true>(t, y, at),
+            (3, false) => by_rows::<DOT, 3, false>(t, y, at),
+            (3, true) => by_rows::<DOT, 3, true>(t, y, at),
+            (4, false) => by_rows::<DOT, 4, false>(t, y, at),
+            (4, true) => by_rows::<DOT, 4, true>(t, y, at),
+            (5, _) => by_rows::<DOT, 5, false>(t, y, at),
+            (6, _) => by_rows::<DOT, 6, false>(t, y, at),
+            (7, _) => by_rows::<DOT, 7, false>(t, y, at),
+            _ => by_rows::<DOT, 8, false>(t, y, at),
+        }
+    }
+}
+
+unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool>(
+    t: &Tile<'_>,
+    y: &mut [[f32; STRIP]],
+    at: usize,
+) {
+    // SAFETY: passed through.
+    unsafe {
+        match t.rows.len() {
+            1 if DOT == VNNI => run_vnni::<BITS, TABLE, 1>(t, y, at),
+            2 if DOT == VNNI => run_vnni::<BITS, TABLE, 2>(t, y, at),
+            3 | 4 if DOT == VNNI => padded::<4>(t, y, |t, y| run_vnni::<BITS, TABLE, 4>(t, y, at)),
+            _ if DOT == VNNI => padded::<PASS>(t, y, |t, y| run_vnni::<BITS, TABLE, PASS>(t, y, at)),
+            1 => run::<DOT, BITS, TABLE, 1>(t, y, at),
+            2 => run::<DOT, BITS, TABLE, 2>(t, y, at),
+            3 | 4 => padded::<4>(t, y, |t, y| run::<DOT, BITS, TABLE, 4>(t, y, at)),
+            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, PASS>(t, y, at)),
+        }
+    }
+}
+
+/// Repeats the last row until there are `M`, and drops what is computed for the repetitions: fewer copies of the kernel.
+fn padded<const M: usize>(
+    t: &Tile<'_>,
+    y: &mut [[f32; STRIP]],
+    kernel: impl FnOnce(&Tile<'_>, &mut [[f32; STRIP]]),
+) {
+    let (have, Some(&last)) = (t.rows.len(), t.rows.last()) else { return };
+    if have == M {
+        return kernel(t, y);
+    }
+    let mut rows = [last; M];
+    rows[..have].copy_from_slice(t.rows);
+    let mut init = vec![0; M * t.init_stride];
+    let given = (have * t.init_stride).min(t.init.len());
+    init[..given].copy_from_slice(&t.init[..given]);
+    let mut all = [[0.0; STRIP]; M];
+    for (all, y) in all.iter_mut().zip(y.iter()).take(have) {
+        *all = *y;
+    }
+    kernel(&Tile { rows: &rows, init: &init, ..*t }, &mut all);
+    for (all, y) in all.iter().zip(y).take(have) {
+        *y = *all;
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+unsafe fn run_vnni<const BITS: u32, const TABLE: bool, const M: usize>(
+    t: &Tile<'_>,
+    y: &mut [[f32; STRIP]],
+    at: usize,
+) {
+    macro_rules! dot {
+        ($idot:expr, $w:expr, $a:expr) => {
+            _mm256_dpbusd_avx_epi32($idot, $w, $a)
+        };
+    }
+    body!(dot, VNNI, BITS, TABLE, M, t, y, at)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn run<const DOT: u8, const BITS: u32, const TABLE: bool, const M: usize>(
+    t: &Tile<'_>,
+    y: &mut [[f32; STRIP]],
+    at: usize,
+) {
+    let ones = _mm256_set1_epi16(1);
+    macro_rules! dot {
+        ($idot:expr, $w:expr, $a:expr) => {{
+            let pairs = if DOT == WIDE {
+                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
+            } else {
+                _mm256_maddubs_epi16($w, $a)
+            };
+            _mm256_add_epi32($idot, _mm256_madd_epi16(pairs, ones))
+        }};
+    }
+    body!(dot, DOT, BITS, TABLE, M, t, y, at)
+}
+
+/// Outputs `at..at + 16` of every row, for a float format.
+///
+/// # Safety
+/// Needs AVX2, FMA and F16C; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn float_tile(
+    kind: FloatKind,
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut StripOut,
+) {
+    for (rows, y) in rows.chunks(4).zip(y.chunks_mut(4)) {
+        let mut acc = [[_mm256_setzero_ps(); 2]; 4];
+        // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+        unsafe {
+            for k in 0..k {
+                let from = tile.add(k * LANES * kind.bytes());
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD.0).cast());
+                _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(AHEAD.1).cast());
+                let mut w = [_mm256_setzero_ps(); 2];
+                for (h, w) in w.iter_mut().enumerate() {
+                    let from = from.add(8 * h * kind.bytes());
+                    *w = match kind {
+                        FloatKind::F32 => _mm256_loadu_ps(from.cast()),
+                        FloatKind::F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+                        FloatKind::Bf16 => {
+                            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                        }
+                    };
+                }
+                for (row, acc) in rows.iter().zip(&mut acc) {
+                    let x = _mm256_set1_ps(*row.cast::<f32>().add(k));
+                    acc[0] = _mm256_fmadd_ps(w[0], x, acc[0]);
+                    acc[1] = _mm256_fmadd_ps(w[1], x, acc[1]);
+                }
+            }
+            for (acc, y) in acc.into_iter().zip(y).take(rows.len()) {
+                let y: *mut f32 = y[at..at + LANES].as_mut_ptr();
+                _mm256_storeu_ps(y, acc[0]);
+                _mm256_storeu_ps(y.add(8), acc[1]);
+            }
+        }
+    }
+}
