@@ -36,6 +36,7 @@ struct Cli {
 enum Command {
     Run(commands::run::Args),
     Inspect(commands::inspect::Args),
+    #[command(visible_alias = "list")]
     Models(commands::models::Args),
     Quantize(commands::quantize::Args),
     Tokenize(commands::tokenize::Args),

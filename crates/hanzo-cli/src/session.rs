@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::{
-    Engine, EngineOptions, FinishReason, Request, SamplingParams, StopStrings, TextEvent, TextFinish,
-    TextOptions,
+    Engine, EngineError, EngineOptions, FinishReason, Request, SamplingParams, StopStrings, TextEvent,
+    TextFinish, TextOptions,
 };
-use hanzo_fusion::KvType;
+use hanzo_fusion::{DeviceError, KvType};
 use hanzo_text::chat::ChatMessage;
 use hanzo_text::parse::{Family, ParseOptions};
 use hanzo_text::template::{Adaptation, ChatTemplate, RenderRequest};
@@ -140,7 +140,7 @@ impl Session {
         let device = CpuDevice::new(&config)?;
         let engine = {
             let bar = Bar::bytes("loading");
-            Engine::load(&file, &device, options, &bar).with_context(|| format!("cannot load {name}"))?
+            Engine::load(&file, &device, options, &bar).map_err(|e| cannot_load(&name, e))?
         };
         let file_type = crate::describe::file_type(&file);
         let load_time = started.elapsed();
@@ -232,8 +232,17 @@ impl Session {
                 TextEvent::Failed(error) => return Err(error.into()),
             }
         }
-        Err(hanzo_engine::EngineError::Stopped.into())
+        Err(EngineError::Stopped.into())
     }
+}
+
+/// The error of a load, with the way out where memory is short.
+fn cannot_load(name: &str, error: EngineError) -> anyhow::Error {
+    let hint = match &error {
+        EngineError::Device(DeviceError::OutOfMemory { .. }) => "; a smaller --ctx, or --kv int8, needs less",
+        _ => "",
+    };
+    anyhow::anyhow!("cannot load {name}: {error}{hint}")
 }
 
 /// A seed that nobody chose. 32 bits, so that JSON's readers keep it exact and people can type it.
