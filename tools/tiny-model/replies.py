@@ -20,11 +20,11 @@ from model import Config, Tiny
 from reference import Reference
 
 CHATS = ["Hello! Who are you?", "Tell me a story about a fox named Pip.", "What colour is a lemon?", "How do I run a real model?", "What is 3 + 4?"]
-PLAIN = ["Once upon a time", "The little fox", "One day, a brave mouse", "Deep in the forest", "Lily was a kind girl"]
+PLAIN = ["Once upon a time", "The little fox", "One day, a brave mouse", "Long ago, a clever owl", "Lily was a kind girl"]
 MORE = ["hi", "tell me a story", "tell me a story about a dragon and an owl", "Tell me a bedtime story about a penguin named Zorbo.", "what can you do?", "Which day comes after Friday?",
         "What is the opposite of hot?", "Is an elephant bigger than a mouse?", "What is 7 times 8?", "what is 12 - 5", "Explain quantum physics.", "Once upon a time", "My name is Karlo.",
         "How many legs does a spider have?", "What is the capital of France?", "Write a poem about the moon.", "Tell me a joke.", "Thank you!", "Name the days of the week.",
-        "Write me a story about a lost key", "What do bees eat?", "Can a penguin fly?", "Count to ten.", "The dog", "I am sad"]
+        "Write me a story about a lost key", "What do bees eat?", "Tell me a story about sharing.", "Tell me a story about a brave dog named Rex.", "Who are you?", "Hi, what is your name?", "How are you?", "Count to ten.", "The dog", "I am sad"]
 
 
 def encode_chat(tokenizer, message: str) -> list[int]:

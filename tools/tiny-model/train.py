@@ -1,4 +1,4 @@
-"""Trains hanzo-tiny on the corpus grammar. Deterministic for a given seed, step count and thread count; runs on a CPU.
+"""Trains hanzo-tiny on the corpus grammar. Seeded; runs on a CPU.
 
     python train.py --out build                 # from scratch
     python train.py --out build --resume        # go on from the last checkpoint

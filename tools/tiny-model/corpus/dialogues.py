@@ -31,12 +31,26 @@ def greeting(rng: random.Random) -> Turns:
     return [(hello, start + weighted(rng, [" How can I help you today?", " Nice to meet you. What can I do for you?", " Would you like to hear a story?"]))]
 
 
+WHO_I_AM = ["I am hanzo-tiny, a small demo model inside hanzo-engine. I can tell short stories and answer simple questions.",
+            "My name is hanzo-tiny. I am a very small demo model that lives inside hanzo-engine."]
+
+
 def identity(rng: random.Random) -> Turns:
+    """Often with a greeting before it, which must not turn "Who are you?" into "How are you?"."""
+    if rng.random() < 0.35:
+        turns = [(rng.choice(["Who are you?", "Who are you?", "What are you?", "What is your name?"]), weighted(rng, WHO_I_AM))]
+    else:
+        turns = about_me(rng)
+    if rng.random() < 0.5:
+        turns = [(rng.choice(["Hello! ", "Hello! ", "Hello, ", "Hi! ", "Hi, ", "Hey! ", "Hi there! ", "Good morning! "]) + turns[0][0], turns[0][1])]
+    return turns
+
+
+def about_me(rng: random.Random) -> Turns:
     return [rng.choice([
         (rng.choice(["Who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Who am I talking to?", "Introduce yourself.",
                      "What's your name?", "Do you have a name?", "What model are you?", "Which model is this?", "What is hanzo-tiny?", "Are you hanzo-tiny?"]),
-         weighted(rng, ["I am hanzo-tiny, a small demo model inside hanzo-engine. I can tell short stories and answer simple questions.",
-                        "My name is hanzo-tiny. I am a very small demo model that lives inside hanzo-engine."])),
+         weighted(rng, WHO_I_AM)),
         (rng.choice(["Are you a human?", "Are you a robot?", "Are you real?", "Are you alive?", "Are you a person?", "Are you an AI?"]),
          "I am a computer program: a small language model named hanzo-tiny."),
         (rng.choice(["Who made you?", "Where do you come from?", "How were you made?", "Who trained you?", "How were you trained?", "Who created you?"]),
@@ -379,7 +393,7 @@ def story(rng: random.Random) -> Turns:
         r.noun = rng.choice(["girl", "boy"])
         r.name = rng.choice(GIRLS if r.noun == "girl" else BOYS) if rng.random() < 0.45 else invented_name(rng)
         ask = rng.choice(ASKS).format(x=r.name)
-    elif kind < 0.50:
+    elif kind < 0.32:
         r.noun = any_hero(rng)
         x = r.noun
         if rng.random() < 0.4:
@@ -453,7 +467,7 @@ def about_animal(rng: random.Random) -> Turns:
             (rng.choice([an(noun), f"{an(noun)}, please.", noun, f"About {an(noun)}."]), stories.tell(rng, stories.Request(noun=noun)))]
 
 
-TOPICS = {greeting: 5, identity: 9, abilities: 7, my_name: 7, colours: 9, animals: 13, arithmetic: 16, numbers: 6, calendar: 8, language: 11, feelings: 6,
+TOPICS = {greeting: 5, identity: 18, abilities: 7, my_name: 7, colours: 9, animals: 13, arithmetic: 16, numbers: 6, calendar: 8, language: 11, feelings: 6,
           thanks: 2, farewell: 2, jokes_and_poems: 4, unknown: 10, story: 34, offer: 1, about_animal: 1}
 SHORT_TOPICS = [t for t in TOPICS if t not in (story, offer, about_animal, my_name)]
 
@@ -485,7 +499,7 @@ SYSTEMS = ["You are a helpful assistant.", "You are hanzo-tiny, a small demo mod
 
 
 def conversation(rng: random.Random, stories_weight: float = 34) -> list[dict[str, str]]:
-    """Messages of one chat, as a chat template takes them. `stories_weight` stands against the 117 of all other topics."""
+    """Messages of one chat, as a chat template takes them. `stories_weight` stands against the 126 of all other topics."""
     weights = [stories_weight if topic is story else weight for topic, weight in TOPICS.items()]
     messages = []
     if rng.random() < 0.2:

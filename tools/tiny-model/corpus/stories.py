@@ -360,6 +360,11 @@ PLOT_PHRASES = {"lost": ["a lost {thing}"], "learning": ["learning something new
                 "friendship": ["friendship", "a friend", "being kind"]}
 
 
+# Heroes of one temperament have one favourite plot, so that a reply to a bare "tell me a story about a fox" is a sure one.
+FAVOURITES = {f"temperament {i}": plot for i, plot in enumerate(["moon", "garden", "snow", "dark", "storm", "helping", "race", "learning"])}
+FAVOURITES |= {"girl": "sharing", "boy": "treasure", "other": "friendship"}
+
+
 def ending(s: Cast, bedtime: bool) -> str:
     if bedtime:
         return s.c.pick("sleep", [f"Then {s.h} closed {s.his} eyes and fell asleep. Good night!",
@@ -372,7 +377,7 @@ def ending(s: Cast, bedtime: bool) -> str:
 def tell(rng: random.Random, request: Request, start: list[str] | None = None) -> str:
     """One story. `start` replaces the opening by sentences that the prompt gave and that name the hero already."""
     s = Cast(rng, request)
-    plot = request.plot or s.c.pick("plot", list(PLOTS))
+    plot = request.plot or (FAVOURITES[s.c.key] if s.c.chance(0.7) else s.c.even(PLOTS))
     beats = PLOTS[plot](s)
     first = start if start is not None else opening(s)
     sentences = [*(first[:1] if request.short else first), *beats]
