@@ -103,6 +103,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut out = match &args.out {
         Some(path) => {
+            let model_parts = file.parts().filter_map(|part| part.path()?.canonicalize().ok());
+            if let Ok(target) = path.canonicalize()
+                && model_parts.into_iter().any(|part| part == target)
+            {
+                bail!("--out {} is the model itself; give another file", path.display());
+            }
             let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
             Some(BufWriter::new(file))
         }
@@ -111,9 +117,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut write = |logits: &[f32]| -> Result<()> {
         let Some(out) = &mut out else { return Ok(()) };
         for x in logits {
-            out.write_all(&x.to_le_bytes())?;
+            out.write_all(&x.to_le_bytes()).context("cannot write the logits")?;
         }
-        Ok(out.flush()?)
+        out.flush().context("cannot write the logits")
     };
     let mut last = Vec::new();
     for ids in args.ids.chunks(chunk.max(1)) {
