@@ -79,6 +79,7 @@ impl Bench {
                 n_tokens: ids.len(),
                 context_len: context + ids.len(),
                 block_tables: tables,
+                adapters: &[],
             });
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);

@@ -190,7 +190,7 @@ fn time(
     let groups: Vec<[&[u32]; 1]> = tables.iter().map(|t| [&t[..]]).collect();
     let seqs: Vec<SequenceStep<'_>> = groups
         .iter()
-        .map(|g| SequenceStep { n_tokens: n, context_len: depth + n, block_tables: g })
+        .map(|g| SequenceStep { n_tokens: n, context_len: depth + n, block_tables: g, adapters: &[] })
         .collect();
     let tokens: Vec<u32> = (0..sequences * n).map(|i| (i * 7919 % vocab) as u32).collect();
     let outputs: Vec<u32> = (0..sequences as u32).map(|s| s * n as u32 + n as u32 - 1).collect();
@@ -253,7 +253,12 @@ fn main() {
     let mut model = device.load(Arc::new(graph), &Noise, options, &()).unwrap();
     // Real keys and values in every block: memory that was never written is one page of zeros, and reads as if it were cached.
     let tokens: Vec<u32> = (0..BLOCK_TOKENS as u32).collect();
-    let sequence = SequenceStep { n_tokens: BLOCK_TOKENS, context_len: BLOCK_TOKENS, block_tables: &[&[0]] };
+    let sequence = SequenceStep {
+        n_tokens: BLOCK_TOKENS,
+        context_len: BLOCK_TOKENS,
+        block_tables: &[&[0]],
+        adapters: &[],
+    };
     model.step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[] }, &mut []).unwrap();
     let copies: Vec<(u32, u32)> = (1..N_BLOCKS as u32).map(|to| (0, to)).collect();
     model.copy_blocks(0, &copies).unwrap();

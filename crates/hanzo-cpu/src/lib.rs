@@ -2,7 +2,7 @@
 //!
 //! Start with [`pool`] (how work is split), then [`packed`] (how a weight matrix lies in memory), [`activations`] (its
 //! other operand) and [`contract`] (the product of the two and where its results go). `matvec`, `gemm` and `moe` hold the
-//! cores; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`] runs a whole plan.
+//! cores, `low_rank` what adapters add to their results; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`] runs a whole plan.
 //!
 //! Every number this crate computes has one order of operations, written down in `hanzo_quant::canonical`, whatever the
 //! batch, the thread count or the instruction set. It knows nothing of files, models or requests.
@@ -20,6 +20,9 @@ pub mod packed;
 pub mod pool;
 
 mod gemm;
+#[cfg(test)]
+mod lora_numeric;
+mod low_rank;
 mod matvec;
 mod moe;
 #[cfg(test)]

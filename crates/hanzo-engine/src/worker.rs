@@ -198,7 +198,12 @@ impl Worker {
             let certain = sequence.n_computed..context_len - w.n_drafts;
             tokens.extend_from_slice(sequence.tokens.get(certain.clone()).unwrap_or_default());
             tokens.extend_from_slice(sequence.drafts.get(..w.n_drafts).unwrap_or_default());
-            sequences.push(SequenceStep { n_tokens: w.n_tokens, context_len, block_tables: tables });
+            sequences.push(SequenceStep {
+                n_tokens: w.n_tokens,
+                context_len,
+                block_tables: tables,
+                adapters: &[],
+            });
             if certain.end == sequence.tokens.len() {
                 outputs.extend((tokens.len() - w.n_drafts - 1..tokens.len()).map(|row| row as u32));
             }

@@ -5,12 +5,14 @@
 //! `hanzo-gguf`: weights are named here and read through [`WeightSource`].
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod device;
 pub mod graph;
 pub mod plan;
 pub mod step;
 
+pub use adapter::{Adapter, AdapterError, LowRank};
 pub use device::{Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, WeightSource};
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
 pub use plan::{Domain, Launch, LaunchKind, Plan, PlanOptions};
-pub use step::{BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};
+pub use step::{AdapterUse, BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};

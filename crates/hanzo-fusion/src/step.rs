@@ -3,6 +3,8 @@
 //! A step is ragged: every running sequence contributes some tokens (one when it decodes, one plus the drafts when
 //! it verifies, a chunk when it prefills). Rows are packed sequence after sequence.
 
+use crate::adapter::Adapter;
+
 /// Tokens of a KV block.
 pub const BLOCK_TOKENS: usize = 16;
 
@@ -17,6 +19,17 @@ pub struct SequenceStep<'a> {
     /// [`KvLayer::group`]). Entry `p / BLOCK_TOKENS` holds position `p`. Entries of blocks that fell behind a sliding
     /// window may be `u32::MAX`; they are never read.
     pub block_tables: &'a [&'a [u32]],
+    /// Adapters that its rows use, in this order. Rows without any are computed as if there were none in the step.
+    pub adapters: &'a [AdapterUse<'a>],
+}
+
+/// An adapter as one sequence uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterUse<'a> {
+    /// Which; made for the graph that runs.
+    pub adapter: &'a Adapter,
+    /// Multiplies each of its updates, beside their own scales.
+    pub scale: f32,
 }
 
 /// All that a step needs beside the weights and the KV cache.

@@ -27,6 +27,19 @@
 //!
 //! **F32, F16 and BF16** multiply floats: `acc = 0; for k ascending: acc = fma(w[k], x[k], acc)`.
 //!
+//! **Low-rank updates** (LoRA, `A` of `[rank, n_in]`, `B` of `[n_out, rank]`) are two float contractions of the same activations
+//! that `W` is contracted with, added to its finished product before anything else is done to that, update after update in the
+//! order of the request:
+//!
+//! ```text
+//! x[k] = d[i] · a[k]              where W is of a block format; the f32 activation itself where it is of a float format
+//! u[j] = 0; for k ascending: u[j] = fma(A[j, k], x[k], u[j])
+//! v[n] = 0; for j ascending: v[n] = fma(B[n, j], u[j], v[n])
+//! y[n] = fma(scale, v[n], y[n])
+//! ```
+//!
+//! An update of the embedding has `u[j] = A[j, token]`, exactly.
+//!
 //! The functions here are that text, one output at a time: the oracle for the cores of every device.
 
 use crate::{Format, IntView};
@@ -103,6 +116,24 @@ pub fn dot_int(format: &Format, view: &IntView, row: &[u8], x: &QuantizedRow) ->
 /// One output of a float format: `w` are the decoded weights.
 pub fn dot_float(w: &[f32], x: &[f32]) -> f32 {
     w.iter().zip(x).fold(0.0f32, |acc, (w, x)| w.mul_add(*x, acc))
+}
+
+/// The activations that low-rank updates see where the weight itself sees quantized ones.
+pub fn dequantize(x: &QuantizedRow) -> Vec<f32> {
+    let groups = x.codes.chunks(GROUP).zip(&x.d);
+    groups.flat_map(|(codes, d)| codes.iter().map(move |&a| d * f32::from(a))).collect()
+}
+
+/// `y[n] += scale · Σ_j b[n][j] · Σ_k a[j][k] · x[k]`: the reference of every low-rank update. `a` is row-major `[rank, x.len()]`, `b`
+/// row-major `[y.len(), rank]`.
+pub fn add_low_rank(y: &mut [f32], a: &[f32], b: &[f32], rank: usize, scale: f32, x: &[f32]) {
+    if rank == 0 || x.is_empty() {
+        return;
+    }
+    let u: Vec<f32> = a.chunks_exact(x.len()).take(rank).map(|a| dot_float(a, x)).collect();
+    for (y, b) in y.iter_mut().zip(b.chunks_exact(rank)) {
+        *y = scale.mul_add(dot_float(b, &u), *y);
+    }
 }
 
 /// `out[m][n] = Σ_k weights[n][k] · x[m][k]` in the canonical order: the reference of every contraction.

@@ -59,8 +59,12 @@ impl Sequence {
     fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = vec![&self.table; self.n_groups];
-        let sequence =
-            SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
+        let sequence = SequenceStep {
+            n_tokens: ids.len(),
+            context_len: self.context_len,
+            block_tables: &tables,
+            adapters: &[],
+        };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
         self.model.step(&Step { tokens: ids, sequences: &[sequence], outputs: &outputs }, &mut logits)?;

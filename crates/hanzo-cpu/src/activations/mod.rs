@@ -20,6 +20,7 @@ use hanzo_quant::canonical::{self, GROUP};
 
 use crate::CpuError;
 use crate::isa::Isa;
+use crate::simd::{Kernel, LANES, Simd, dispatch};
 
 /// Floats that a core reads for each group of 32: `d`, the sum of its codes, and that of each half.
 pub(crate) const GROUP_FLOATS: usize = 4;
@@ -180,6 +181,21 @@ impl Activations {
         self.layout
     }
 
+    /// What row `row` stands for, `code · d`, as low-rank updates see it. Panics where sizes do not fit.
+    pub(crate) fn dequantize_row(&self, isa: Isa, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows && out.len() == self.k, "activation row");
+        let record = self.row_ptr(row);
+        // SAFETY: in bounds by the record's layout; the caller has the row to itself or others only read it.
+        let (codes, groups) = unsafe {
+            let groups = record.add(self.layout.groups).cast::<[f32; GROUP_FLOATS]>();
+            (
+                std::slice::from_raw_parts(record.cast::<i8>(), self.k),
+                std::slice::from_raw_parts(groups, self.k / GROUP),
+            )
+        };
+        dispatch(isa, Dequantize { codes, groups, out });
+    }
+
     /// Row `row` as codes and scales, for tests and debugging.
     pub fn row(&self, row: usize) -> canonical::QuantizedRow {
         assert!(row < self.rows);
@@ -192,6 +208,30 @@ impl Activations {
                 self.k / GROUP,
             );
             canonical::QuantizedRow { codes, d: floats.iter().map(|f| f[0]).collect() }
+        }
+    }
+}
+
+struct Dequantize<'a> {
+    codes: &'a [i8],
+    groups: &'a [[f32; GROUP_FLOATS]],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Dequantize<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.codes.chunks_exact(GROUP).zip(self.groups).zip(self.out.chunks_exact_mut(GROUP));
+        for ((codes, group), out) in rows {
+            let d = s.splat(group[0]);
+            for at in (0..GROUP).step_by(LANES) {
+                // SAFETY: a group has 32 elements, two vectors.
+                unsafe {
+                    let codes = s.load_i8(codes.as_ptr().add(at));
+                    s.store(s.mul(d, codes), out.as_mut_ptr().add(at));
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use hanzo_fusion::graph::{Elem, Graph, Op, Value, Weight};
 use hanzo_fusion::{Launch, LaunchKind};
 
+use super::adapters::Updates;
 use super::run::Running;
 use crate::CpuError;
 use crate::contract::{Routes, Rows, matmul, matmul_pair, moe_matmul, moe_matmul_pair};
@@ -22,6 +23,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// The weights of its contractions.
+    pub(super) fn weights(&self) -> &[Weight] {
+        &self.weights
+    }
+
     /// The weight of the first contraction.
     pub(super) fn first_weight(&self) -> Option<Weight> {
         self.weights.first().copied()
@@ -107,6 +113,7 @@ pub(super) unsafe fn run(
     r: &Running<'_>,
     launch: &Launch,
     outputs: &[Output],
+    updates: Option<&Updates<'_>>,
     routes: &Routes,
 ) -> Result<(), CpuError> {
     let LaunchKind::Contract { x, ids, .. } = launch.kind else { return Ok(()) };
@@ -120,7 +127,7 @@ pub(super) unsafe fn run(
     // Rows of results to a row of the input.
     let x_div = ids.map(|ids| if r.view.value_rows(x) == r.view.tokens { r.view.cols(ids) } else { 1 });
     for output in outputs {
-        let finish = Finisher { r, isa: ctx.isa(), output };
+        let finish = Finisher { r, isa: ctx.isa(), output, updates };
         let matrix = |i: usize| output.weights.get(i).and_then(|w| r.weight(*w).matrix());
         match (matrix(0), matrix(1), x_div) {
             (Some(w), None, None) => matmul(ctx, w, rows, m, &finish)?,
@@ -138,6 +145,7 @@ struct Finisher<'a> {
     r: &'a Running<'a>,
     isa: Isa,
     output: &'a Output,
+    updates: Option<&'a Updates<'a>>,
 }
 
 impl Finisher<'_> {
@@ -145,6 +153,12 @@ impl Finisher<'_> {
     /// As [`Epilogue::finish`].
     unsafe fn take(&self, m: usize, n0: usize, y: &mut [f32], up: &mut [f32]) {
         let (view, result) = (&self.r.view, self.output.result);
+        if let Some(updates) = self.updates {
+            for (&weight, y) in self.output.weights.iter().zip([&mut *y, &mut *up]) {
+                // SAFETY: the launch's projections were made before its contractions.
+                unsafe { updates.add(self.r, self.isa, weight, m, n0, y) };
+            }
+        }
         if !self.output.steps.is_empty() {
             dispatch(self.isa, Segment { f: self, m, n0, y: [&mut *y, up] });
         }

@@ -5,6 +5,7 @@
 //! ([`step`]) before any thread starts, so that kernels need not distrust it.
 #![allow(unsafe_code)]
 
+mod adapters;
 mod arena;
 mod contract;
 mod rows;

@@ -91,8 +91,9 @@ unsafe fn node(r: &Running<'_>, isa: Isa, v: Value, strip: Strip) {
     match view.graph.nodes[v.index()].op {
         Op::Embed { weight } => {
             let tokens = &r.inputs.tokens[strip.first..strip.first + rows];
-            for (&token, out) in tokens.iter().zip(set().chunks_exact_mut(cols)) {
+            for (i, (&token, out)) in tokens.iter().zip(set().chunks_exact_mut(cols)).enumerate() {
                 r.weight(weight).row(token as usize, out);
+                r.inputs.adapters.embed(isa, strip.first + i, token as usize, out);
             }
         }
         Op::Quantize { x } => {

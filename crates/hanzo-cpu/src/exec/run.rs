@@ -8,6 +8,7 @@ use hanzo_fusion::{
     DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Plan, Progress, Step, WeightSource,
 };
 
+use super::adapters::{self, Updates};
 use super::arena::{Arena, View};
 use super::contract::{self, Output};
 use super::step::{Inputs, group_windows};
@@ -34,6 +35,8 @@ pub(super) struct Model {
     ropes: Vec<(RopeSpec, RopeTable)>,
     /// Partial results of attention, grown as needed.
     partials: Vec<f32>,
+    /// Projections of low-rank updates, grown as needed.
+    projected: Vec<f32>,
     locals: Vec<Local>,
 }
 
@@ -45,6 +48,8 @@ struct Local(UnsafeCell<LocalState>);
 struct LocalState {
     strip: Vec<f32>,
     attention: Scratch,
+    /// Rows whose low-rank projections are being computed.
+    rows: Vec<f32>,
     routes: Routes,
     /// The ids that `routes` are of, in this step.
     routed: Option<Value>,
@@ -63,9 +68,12 @@ pub(super) struct Running<'a> {
     /// Pieces of each kind of attention layer.
     items: &'a [(ItemsKey, Items)],
     partials: *mut f32,
+    /// What adapters add to each launch; nothing at all where no row uses one.
+    updates: &'a [Updates<'a>],
+    pub(super) projected: *mut f32,
 }
 
-// SAFETY: `partials` is written in disjoint parts (see `Attention`); the rest is shared or Sync.
+// SAFETY: `partials` and `projected` are written in disjoint parts (see `Attention` and `adapters`); the rest is shared or Sync.
 unsafe impl Sync for Running<'_> {}
 
 /// What the split of an attention depends on, beside the step.
@@ -128,6 +136,7 @@ impl Model {
             outputs,
             ropes,
             partials: Vec::new(),
+            projected: Vec::new(),
             locals,
         })
     }
@@ -142,12 +151,13 @@ impl Model {
             .iter()
             // SAFETY: no step runs while the model is borrowed here.
             .map(|l| unsafe { &*l.0.get() })
-            .map(|l| l.strip.len() * 4 + l.attention.bytes())
+            .map(|l| (l.strip.len() + l.rows.capacity()) * 4 + l.attention.bytes())
             .sum();
         MemoryReport {
             weights: self.weights.iter().map(|w| w.bytes() as u64).sum(),
             kv: self.kv.iter().map(|l| l.bytes() as u64).sum(),
-            arena: (self.arena.bytes() + strips + self.partials.capacity() * 4) as u64,
+            arena: (self.arena.bytes() + strips + (self.partials.capacity() + self.projected.capacity()) * 4)
+                as u64,
         }
     }
 
@@ -188,6 +198,16 @@ impl Model {
             self.partials.resize(partials, 0.0);
         }
         let plan = &self.plan;
+        let updates: Vec<Updates<'_>> = if inputs.adapters.is_empty() {
+            Vec::new()
+        } else {
+            let launches = plan.launches.iter().zip(&self.outputs);
+            launches.map(|(l, o)| Updates::new(&plan.graph, l, o, &inputs.adapters)).collect()
+        };
+        let projected = updates.iter().map(|u| u.len).max().unwrap_or(0);
+        if self.projected.len() < projected {
+            self.projected.resize(projected, 0.0);
+        }
         let running = Running {
             view: self.arena.view(&plan.graph, logits, tokens, inputs.outputs.len()),
             inputs: &inputs,
@@ -196,6 +216,8 @@ impl Model {
             weights: &self.weights,
             items: &items,
             partials: self.partials.as_mut_ptr(),
+            updates: &updates,
+            projected: self.projected.as_mut_ptr(),
         };
         let widths = running.view.strip_widths();
         let fault: Mutex<Option<CpuError>> = Mutex::new(None);
@@ -212,8 +234,10 @@ impl Model {
                 let mut next = at;
                 if !single(at) {
                     // SAFETY: all threads walk the same launches, with a barrier between any two.
-                    let done =
-                        unsafe { running.launch(ctx, &plan.launches[at], &outputs[at], widths[at], local) };
+                    let done = unsafe {
+                        let updates = running.updates.get(at).filter(|u| !u.is_empty());
+                        running.launch(ctx, &plan.launches[at], &outputs[at], updates, widths[at], local)
+                    };
                     if let Err(e) = done {
                         // All threads fail alike.
                         fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
@@ -276,6 +300,7 @@ impl Running<'_> {
         ctx: &Ctx<'_>,
         launch: &Launch,
         outputs: &[Output],
+        updates: Option<&Updates<'_>>,
         width: usize,
         local: &mut LocalState,
     ) -> Result<(), CpuError> {
@@ -285,7 +310,7 @@ impl Running<'_> {
                 LaunchKind::Rows(domain) => {
                     rows::run(ctx, self, launch, domain, width, local.strip.as_mut_ptr());
                 }
-                LaunchKind::Contract { ids, .. } => {
+                LaunchKind::Contract { x, ids, .. } => {
                     if let Some(ids) = ids
                         && local.routed != Some(ids)
                     {
@@ -293,7 +318,10 @@ impl Running<'_> {
                         local.routes.build(self.view.ids(ids), experts);
                         local.routed = Some(ids);
                     }
-                    contract::run(ctx, self, launch, outputs, &local.routes)?;
+                    if let Some(updates) = updates {
+                        adapters::project(ctx, self, x, updates, &mut local.rows);
+                    }
+                    contract::run(ctx, self, launch, outputs, updates, &local.routes)?;
                 }
                 LaunchKind::Attention => {
                     if let [v, quantized @ ..] = &launch.nodes[..] {

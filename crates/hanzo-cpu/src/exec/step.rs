@@ -3,6 +3,7 @@
 use hanzo_fusion::graph::Graph;
 use hanzo_fusion::{BLOCK_TOKENS, DeviceError, LoadOptions, Step};
 
+use super::adapters::Adapters;
 use crate::attention::Sequence;
 
 fn invalid<T>(why: String) -> Result<T, DeviceError> {
@@ -20,6 +21,7 @@ pub(super) struct Inputs<'a> {
     pub(super) sequence_of: Vec<usize>,
     /// The sequences as each KV group sees them.
     pub(super) groups: Vec<Vec<Sequence<'a>>>,
+    pub(super) adapters: Adapters<'a>,
 }
 
 /// Windows of the KV groups: what the group's layer that sees furthest sees.
@@ -64,6 +66,7 @@ impl<'a> Inputs<'a> {
             positions: Vec::with_capacity(n),
             sequence_of: Vec::with_capacity(n),
             groups: vec![Vec::with_capacity(step.sequences.len()); windows.len()],
+            adapters: Adapters::default(),
         };
         for (i, s) in step.sequences.iter().enumerate() {
             let first_row = inputs.positions.len();
@@ -104,6 +107,7 @@ impl<'a> Inputs<'a> {
         if inputs.positions.len() != n {
             return invalid(format!("the sequences have {} tokens, the step {n}", inputs.positions.len()));
         }
+        inputs.adapters = Adapters::new(step, graph, &inputs.sequence_of)?;
         inputs.check_writes()?;
         Ok(inputs)
     }

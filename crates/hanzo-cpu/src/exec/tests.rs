@@ -1,9 +1,11 @@
 //! The executor against a plain evaluation in f64, and one answer whatever the batch, the chunks, the threads, the
 //! instruction set and the fusion.
 
+mod adapters;
+
 use std::sync::Arc;
 
-use hanzo_fusion::graph::{Activation, AttentionSpec, Builder, Graph, RopeSpec, RopeStyle, WeightDecl};
+use hanzo_fusion::graph::{Activation, AttentionSpec, Builder, Graph, Op, RopeSpec, RopeStyle, WeightDecl};
 use hanzo_fusion::step::{KvConfig, KvLayer, KvType, SequenceStep, Step};
 use hanzo_fusion::{Device, DeviceError, LoadOptions, LoadedModel, WeightSource};
 use hanzo_quant::{QuantType, decode_row};
@@ -274,7 +276,12 @@ fn step(model: &mut dyn LoadedModel, shares: &[(&Seq, usize, usize)]) -> Vec<f32
     let sequences: Vec<SequenceStep<'_>> = shares
         .iter()
         .zip(&tables)
-        .map(|((_, from, to), t)| SequenceStep { n_tokens: to - from, context_len: *to, block_tables: t })
+        .map(|((_, from, to), t)| SequenceStep {
+            n_tokens: to - from,
+            context_len: *to,
+            block_tables: t,
+            adapters: &[],
+        })
         .collect();
     let tokens: Vec<u32> = shares.iter().flat_map(|(s, from, to)| s.tokens[*from..*to].to_vec()).collect();
     let outputs: Vec<u32> = (0..tokens.len() as u32).collect();
@@ -368,7 +375,7 @@ fn wanted_outputs_only() {
     let seq = Seq::new(5, 50, 0);
     let all = step(&mut *model, &[(&seq, 0, 50)]);
     let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
-    let sequences = [SequenceStep { n_tokens: 50, context_len: 50, block_tables: &tables }];
+    let sequences = [SequenceStep { n_tokens: 50, context_len: 50, block_tables: &tables, adapters: &[] }];
     for outputs in [vec![], vec![49], vec![0, 17, 48]] {
         let mut logits = vec![0.0; outputs.len() * VOCAB];
         model
@@ -412,7 +419,12 @@ fn faulty_steps_are_refused() {
     let (good, short): ([&[u32]; 2], [&[u32]; 2]) = ([&table, &table], [&table, &table[..2]]);
     let (strange, one): ([&[u32]; 2], [&[u32]; 1]) = ([&table, &far], [&table]);
     let (windowed, unwindowed): ([&[u32]; 2], [&[u32]; 2]) = ([&table, &behind], [&behind, &table]);
-    let seq = |n_tokens, context_len, block_tables| SequenceStep { n_tokens, context_len, block_tables };
+    let seq = |n_tokens, context_len, block_tables| SequenceStep {
+        n_tokens,
+        context_len,
+        block_tables,
+        adapters: &[],
+    };
     let ids = tokens(9, 97);
     let vocab = [VOCAB as u32];
     type Case<'a> = (&'a [u32], Vec<SequenceStep<'a>>, Vec<u32>, usize, bool);
@@ -455,7 +467,7 @@ fn a_refused_step_leaves_the_model_as_it_was() {
     step(&mut *fresh, &[(&seq, 0, 30)]);
     step(&mut *model, &[(&seq, 0, 30)]);
     let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
-    let sequences = [SequenceStep { n_tokens: 2, context_len: 32, block_tables: &tables }];
+    let sequences = [SequenceStep { n_tokens: 2, context_len: 32, block_tables: &tables, adapters: &[] }];
     let faulty = Step { tokens: &[1, VOCAB as u32], sequences: &sequences, outputs: &[] };
     assert!(matches!(model.step(&faulty, &mut []), Err(DeviceError::InvalidStep(_))));
     let want = bits(&step(&mut *fresh, &[(&seq, 30, 40)]));

@@ -111,7 +111,12 @@ impl Follower {
             }
             inner.kv.grow(tables, n_read, context_len).ok()?;
             let block_tables: Vec<&[u32]> = tables.slices().collect();
-            let sequence = SequenceStep { n_tokens: chunk.len(), context_len, block_tables: &block_tables };
+            let sequence = SequenceStep {
+                n_tokens: chunk.len(),
+                context_len,
+                block_tables: &block_tables,
+                adapters: &[],
+            };
             let outputs = [chunk.len() as u32 - 1];
             inner.logits.resize(inner.vocab_size, 0.0);
             let step = Step { tokens: chunk, sequences: &[sequence], outputs: &outputs };

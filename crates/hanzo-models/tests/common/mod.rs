@@ -73,8 +73,12 @@ impl Sequence {
     pub fn step(&mut self, ids: &[u32]) -> Vec<f32> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = self.tables.iter().map(Vec::as_slice).collect();
-        let sequence =
-            SequenceStep { n_tokens: ids.len(), context_len: self.context_len, block_tables: &tables };
+        let sequence = SequenceStep {
+            n_tokens: ids.len(),
+            context_len: self.context_len,
+            block_tables: &tables,
+            adapters: &[],
+        };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
         self.model
