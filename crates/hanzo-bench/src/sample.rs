@@ -83,8 +83,10 @@ impl Bench {
             });
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model
-            .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)?;
+        self.model.step(
+            &Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] },
+            &mut self.logits,
+        )?;
         Ok(())
     }
 

@@ -199,7 +199,9 @@ fn time(
     let begin = Instant::now();
     while times.len() < 3 || begin.elapsed().as_secs_f64() < 2.0 && times.len() < 40 {
         let (start, core) = (Instant::now(), on_core());
-        model.step(&Step { tokens: &tokens, sequences: &seqs, outputs: &outputs }, &mut logits).unwrap();
+        model
+            .step(&Step { tokens: &tokens, sequences: &seqs, outputs: &outputs, hidden: &[] }, &mut logits)
+            .unwrap();
         let wall = start.elapsed().as_secs_f64();
         let core = core.and_then(|c| Some(on_core()? - c));
         times.push(if single { core.unwrap_or(wall) } else { wall });
@@ -259,7 +261,7 @@ fn main() {
         block_tables: &[&[0]],
         adapters: &[],
     };
-    model.step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[] }, &mut []).unwrap();
+    model.step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[], hidden: &[] }, &mut []).unwrap();
     let copies: Vec<(u32, u32)> = (1..N_BLOCKS as u32).map(|to| (0, to)).collect();
     model.copy_blocks(0, &copies).unwrap();
     let memory = model.memory();

@@ -70,7 +70,7 @@ impl Progress for () {
 pub struct LoadOptions {
     /// Most rows a step may have.
     pub max_tokens: usize,
-    /// Most rows of a step whose logits are wanted.
+    /// Most rows of a step whose logits or hidden states are wanted.
     pub max_outputs: usize,
     /// The KV pool.
     pub kv: KvConfig,
@@ -114,6 +114,10 @@ pub trait LoadedModel: Send {
     /// [`DeviceError::InvalidStep`] when the inputs contradict each other, [`DeviceError::StepFailed`] when a kernel
     /// failed. The model can be used again after either.
     fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError>;
+
+    /// Final hidden states of the last step's `hidden` rows (`[hidden, n_embd]` f32, row-major), in their order. Empty after a
+    /// step that failed.
+    fn hidden(&self) -> &[f32];
 
     /// Copies KV blocks `(from, to)` of a group, for copy-on-write.
     ///

@@ -23,8 +23,10 @@ pub enum Rows {
     Tokens,
     /// `k` a token: token `t`'s slots are rows `t * k ..`.
     Slots(usize),
-    /// One a wanted output.
+    /// One a row of which something is wanted: those whose logits are, then those whose hidden states are.
     Outputs,
+    /// One a row whose logits are wanted: the first rows of [`Rows::Outputs`].
+    Logits,
 }
 
 /// What a value's elements are.
@@ -108,8 +110,10 @@ pub struct Graph {
     pub ropes: Vec<RopeSpec>,
     /// KV caches, one an attention layer.
     pub kv_layers: Vec<KvLayer>,
-    /// The logits, `[Outputs, vocab]`.
+    /// The logits, `[Outputs, vocab]` (`[Logits, vocab]` in a plan).
     pub logits: Option<Value>,
+    /// The final hidden states, which the output head reads: `[Outputs, n_embd]`. `None` where a model has none to give.
+    pub hidden: Option<Value>,
     /// Token ids below this are valid.
     pub vocab_size: usize,
 }
@@ -120,6 +124,11 @@ impl Graph {
     /// A [`Value`] comes from the builder of this graph, so the node exists; a foreign one gives `None`.
     pub fn node(&self, value: Value) -> Option<&Node> {
         self.nodes.get(value.index())
+    }
+
+    /// Elements of a final hidden state; 0 where the model has none to give.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden.and_then(|v| self.node(v)).map_or(0, |node| node.shape.cols)
     }
 
     /// Number of KV groups (block tables that a sequence needs).

@@ -33,7 +33,7 @@ pub struct AdapterUse<'a> {
 }
 
 /// All that a step needs beside the weights and the KV cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Step<'a> {
     /// Token ids, packed sequence after sequence; its length is the step's number of rows.
     pub tokens: &'a [u32],
@@ -41,6 +41,8 @@ pub struct Step<'a> {
     pub sequences: &'a [SequenceStep<'a>],
     /// Rows whose logits are wanted, ascending.
     pub outputs: &'a [u32],
+    /// Rows whose final hidden states are wanted, ascending; no logits are computed for them.
+    pub hidden: &'a [u32],
 }
 
 /// Element type of cached keys and values.

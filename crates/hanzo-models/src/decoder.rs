@@ -87,6 +87,7 @@ impl Decoder {
         let output = w.output(self.n_embd)?;
         let x = w.g.select_outputs(x);
         let x = w.g.rms_norm(x, norm, self.eps);
+        w.g.set_hidden(x);
         Ok(w.g.matmul(x, output))
     }
 }

@@ -67,7 +67,10 @@ impl Sequence {
         };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
-        self.model.step(&Step { tokens: ids, sequences: &[sequence], outputs: &outputs }, &mut logits)?;
+        self.model.step(
+            &Step { tokens: ids, sequences: &[sequence], outputs: &outputs, hidden: &[] },
+            &mut logits,
+        )?;
         Ok(logits)
     }
 }

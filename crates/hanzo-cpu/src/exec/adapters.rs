@@ -67,7 +67,7 @@ impl<'a> Adapters<'a> {
         }
         let of_row = |row: usize| sequence_of.get(row).and_then(|s| of_sequence.get(*s));
         let tokens = RowUses::new(used.len(), (0..sequence_of.len()).map(of_row));
-        let outputs = RowUses::new(used.len(), step.outputs.iter().map(|&row| of_row(row as usize)));
+        let outputs = RowUses::new(used.len(), step.outputs.iter().chain(step.hidden).map(|&row| of_row(row as usize)));
         Ok(Self { used, tokens, outputs })
     }
 
@@ -78,7 +78,7 @@ impl<'a> Adapters<'a> {
     fn of(&self, domain: Domain) -> &RowUses {
         match domain {
             Domain::Tokens => &self.tokens,
-            Domain::Outputs => &self.outputs,
+            Domain::Outputs | Domain::Logits => &self.outputs,
         }
     }
 

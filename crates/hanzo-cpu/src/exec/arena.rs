@@ -37,12 +37,30 @@ pub(super) struct Arena {
     pub(super) strip_widths: Vec<usize>,
 }
 
-/// Rows of a value for `tokens` tokens and `outputs` outputs; `None` where that overflows.
-pub(super) fn n_rows(rows: Rows, tokens: usize, outputs: usize) -> Option<usize> {
-    match rows {
-        Rows::Tokens => Some(tokens),
-        Rows::Slots(k) => tokens.checked_mul(k),
-        Rows::Outputs => Some(outputs),
+/// Rows of each kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    pub(super) tokens: usize,
+    /// Rows of which logits or hidden states are wanted.
+    pub(super) outputs: usize,
+    /// Of these, the first ones: rows whose logits are wanted.
+    pub(super) logits: usize,
+}
+
+impl Counts {
+    fn most(options: &LoadOptions) -> Self {
+        let (tokens, outputs) = (options.max_tokens, options.max_outputs);
+        Self { tokens, outputs, logits: outputs }
+    }
+
+    /// Rows of a value; `None` where that overflows.
+    fn rows(self, rows: Rows) -> Option<usize> {
+        match rows {
+            Rows::Tokens => Some(self.tokens),
+            Rows::Slots(k) => self.tokens.checked_mul(k),
+            Rows::Outputs => Some(self.outputs),
+            Rows::Logits => Some(self.logits),
+        }
     }
 }
 
@@ -58,13 +76,13 @@ impl Arena {
         for slot in &plan.slots {
             let mut words = 0usize;
             for shape in &slot.shapes {
-                let rows = n_rows(shape.rows, options.max_tokens, options.max_outputs);
+                let rows = Counts::most(options).rows(shape.rows);
                 let n = rows.and_then(|r| r.checked_mul(shape.cols)).ok_or(refused(usize::MAX))?;
                 words = words.max(n);
             }
             buffers.push(match (slot.elem, slot.shapes.first()) {
                 (Elem::Quantized, Some(shape)) => {
-                    let rows = n_rows(shape.rows, options.max_tokens, options.max_outputs).unwrap_or(0);
+                    let rows = Counts::most(options).rows(shape.rows).unwrap_or(0);
                     Buffer::Quantized(Activations::new(rows, shape.cols)?)
                 }
                 _ => {
@@ -87,13 +105,21 @@ impl Arena {
         self.buffers.iter().map(of).sum()
     }
 
+    /// Elements `range` of a value's buffer, as the last step left them; none where it has no buffer of words.
+    pub(super) fn words(&self, v: Value, range: std::ops::Range<usize>) -> &[f32] {
+        let Some(&Place::Slot(slot)) = self.places.get(v.index()) else { return &[] };
+        let Some(Buffer::Words(data, words)) = self.buffers.get(slot) else { return &[] };
+        // SAFETY: the mapping holds that many words; any bits are an f32; no step runs while the arena is borrowed.
+        let all = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<f32>(), *words) };
+        all.get(range).unwrap_or_default()
+    }
+
     /// Access for the threads of one step.
     pub(super) fn view<'a>(
         &'a mut self,
         graph: &'a Graph,
         logits: &'a mut [f32],
-        tokens: usize,
-        outputs: usize,
+        counts: Counts,
     ) -> View<'a> {
         let slots = self
             .buffers
@@ -111,8 +137,7 @@ impl Arena {
             strip_widths: &self.strip_widths,
             slots,
             logits: SlotView { words: logits.as_mut_ptr(), len: logits.len(), quantized: None },
-            tokens,
-            outputs,
+            counts,
         }
     }
 }
@@ -158,8 +183,7 @@ pub(super) struct View<'a> {
     strip_widths: &'a [usize],
     slots: Vec<SlotView<'a>>,
     logits: SlotView<'a>,
-    pub(super) tokens: usize,
-    pub(super) outputs: usize,
+    pub(super) counts: Counts,
 }
 
 // SAFETY: access to the elements is by unsafe methods, whose callers keep writes disjoint between two barriers.
@@ -177,8 +201,9 @@ impl<'a> View<'a> {
     /// Rows of the domain in this step.
     pub(super) fn rows(&self, domain: Domain) -> usize {
         match domain {
-            Domain::Tokens => self.tokens,
-            Domain::Outputs => self.outputs,
+            Domain::Tokens => self.counts.tokens,
+            Domain::Outputs => self.counts.outputs,
+            Domain::Logits => self.counts.logits,
         }
     }
 
@@ -194,7 +219,7 @@ impl<'a> View<'a> {
 
     /// Rows of a value in this step.
     pub(super) fn value_rows(&self, v: Value) -> usize {
-        n_rows(self.graph.nodes[v.index()].shape.rows, self.tokens, self.outputs).unwrap_or(0)
+        self.counts.rows(self.graph.nodes[v.index()].shape.rows).unwrap_or(0)
     }
 
     fn slot(&self, v: Value) -> Option<SlotView<'_>> {

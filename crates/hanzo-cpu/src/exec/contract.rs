@@ -123,11 +123,13 @@ pub(super) unsafe fn run(
         // SAFETY: made by an earlier launch.
         _ => Rows::Float { data: unsafe { r.view.all(x) }, stride: shape.cols },
     };
-    let m = r.view.value_rows(x);
     // Rows of results to a row of the input.
-    let x_div = ids.map(|ids| if r.view.value_rows(x) == r.view.tokens { r.view.cols(ids) } else { 1 });
+    let x_div =
+        ids.map(|ids| if r.view.value_rows(x) == r.view.counts.tokens { r.view.cols(ids) } else { 1 });
     for output in outputs {
         let finish = Finisher { r, isa: ctx.isa(), output, updates };
+        // Logits are wanted of the first rows only.
+        let m = r.view.value_rows(output.result);
         let matrix = |i: usize| output.weights.get(i).and_then(|w| r.weight(*w).matrix());
         match (matrix(0), matrix(1), x_div) {
             (Some(w), None, None) => matmul(ctx, w, rows, m, &finish)?,

@@ -80,6 +80,10 @@ impl LoadedModel for run::Model {
         self.run(step, logits)
     }
 
+    fn hidden(&self) -> &[f32] {
+        self.hidden_states()
+    }
+
     fn copy_blocks(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
         self.copy(group, pairs)
     }

@@ -1,6 +1,7 @@
 //! A loaded model, and its steps.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hanzo_fusion::graph::{Op, RopeSpec, Value, Weight};
@@ -9,7 +10,7 @@ use hanzo_fusion::{
 };
 
 use super::adapters::{self, Updates};
-use super::arena::{Arena, View};
+use super::arena::{Arena, Counts, View};
 use super::contract::{self, Output};
 use super::step::{Inputs, group_windows};
 use super::weights::Held;
@@ -30,6 +31,8 @@ pub(super) struct Model {
     kv: Vec<LayerPool>,
     windows: Vec<Option<u32>>,
     arena: Arena,
+    /// Rows of outputs whose hidden states the last step was asked for.
+    hidden: Range<usize>,
     /// Results of each contraction launch; empty for others.
     outputs: Vec<Vec<Output>>,
     ropes: Vec<(RopeSpec, RopeTable)>,
@@ -133,6 +136,7 @@ impl Model {
             kv,
             windows,
             arena,
+            hidden: 0..0,
             outputs,
             ropes,
             partials: Vec::new(),
@@ -181,6 +185,7 @@ impl Model {
     }
 
     pub(super) fn run(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
+        self.hidden = 0..0;
         let inputs = Inputs::new(step, &self.plan.graph, &self.windows, &self.options, logits.len())?;
         let tokens = inputs.tokens.len();
         if tokens == 0 {
@@ -208,8 +213,9 @@ impl Model {
         if self.projected.len() < projected {
             self.projected.resize(projected, 0.0);
         }
+        let counts = Counts { tokens, outputs: inputs.outputs.len(), logits: inputs.n_logits };
         let running = Running {
-            view: self.arena.view(&plan.graph, logits, tokens, inputs.outputs.len()),
+            view: self.arena.view(&plan.graph, logits, counts),
             inputs: &inputs,
             kv: &self.kv,
             ropes: &self.ropes,
@@ -260,7 +266,18 @@ impl Model {
             }
         });
         let fault = fault.into_inner().unwrap_or_else(PoisonError::into_inner);
-        run.err().or(fault).map_or(Ok(()), |e| Err(DeviceError::StepFailed(e.to_string())))
+        if let Some(e) = run.err().or(fault) {
+            return Err(DeviceError::StepFailed(e.to_string()));
+        }
+        self.hidden = counts.logits..counts.outputs;
+        Ok(())
+    }
+
+    /// Hidden states that the last step was asked for.
+    pub(super) fn hidden_states(&self) -> &[f32] {
+        let Some(value) = self.plan.graph.hidden else { return &[] };
+        let n = self.plan.graph.hidden_size();
+        self.arena.words(value, self.hidden.start * n..self.hidden.end * n)
     }
 
     /// The pieces of every kind of attention layer in this step.
@@ -359,10 +376,10 @@ impl Running<'_> {
             scale: spec.scale,
             softcap: spec.softcap,
             sinks: spec.sinks.and_then(|w| self.weight(w).vector()),
-            q: self.view.words(q, 0, self.view.tokens).0,
+            q: self.view.words(q, 0, self.view.counts.tokens).0,
             out: match quantized {
                 Some(v) => Out::Quantized(self.view.quantized(v)),
-                None => Out::Rows(self.view.words(v, 0, self.view.tokens).0),
+                None => Out::Rows(self.view.words(v, 0, self.view.counts.tokens).0),
             },
             partials: self.partials,
         };

@@ -14,7 +14,9 @@ fn invalid<T>(why: String) -> Result<T, DeviceError> {
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) tokens: &'a [u32],
-    pub(super) outputs: &'a [u32],
+    /// Rows of which something is wanted: logits of the first `n_logits`, hidden states of the others.
+    pub(super) outputs: Vec<u32>,
+    pub(super) n_logits: usize,
     /// Position of each row.
     pub(super) positions: Vec<usize>,
     /// Sequence of each row.
@@ -47,14 +49,20 @@ impl<'a> Inputs<'a> {
         if n > options.max_tokens {
             return invalid(format!("{n} rows; {} were reserved", options.max_tokens));
         }
-        if step.outputs.len() > options.max_outputs {
-            return invalid(format!("{} outputs; {} were reserved", step.outputs.len(), options.max_outputs));
+        let n_outputs = step.outputs.len().saturating_add(step.hidden.len());
+        if n_outputs > options.max_outputs {
+            return invalid(format!("{n_outputs} outputs; {} were reserved", options.max_outputs));
+        }
+        if !step.hidden.is_empty() && graph.hidden.is_none() {
+            return invalid("the model gives no hidden states".to_owned());
         }
         if let Some(id) = step.tokens.iter().find(|&&id| id as usize >= graph.vocab_size) {
             return invalid(format!("token {id} of a vocabulary of {}", graph.vocab_size));
         }
-        if !step.outputs.is_sorted_by(|a, b| a < b) || step.outputs.last().is_some_and(|&o| o as usize >= n) {
-            return invalid(format!("outputs are not ascending rows below {n}"));
+        for rows in [step.outputs, step.hidden] {
+            if !rows.is_sorted_by(|a, b| a < b) || rows.last().is_some_and(|&row| row as usize >= n) {
+                return invalid(format!("outputs are not ascending rows below {n}"));
+            }
         }
         if step.outputs.len().checked_mul(graph.vocab_size) != Some(n_logits) {
             let (outputs, vocab) = (step.outputs.len(), graph.vocab_size);
@@ -62,7 +70,8 @@ impl<'a> Inputs<'a> {
         }
         let mut inputs = Inputs {
             tokens: step.tokens,
-            outputs: step.outputs,
+            outputs: [step.outputs, step.hidden].concat(),
+            n_logits: step.outputs.len(),
             positions: Vec::with_capacity(n),
             sequence_of: Vec::with_capacity(n),
             groups: vec![Vec::with_capacity(step.sequences.len()); windows.len()],

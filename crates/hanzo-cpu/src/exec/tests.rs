@@ -286,7 +286,9 @@ fn step(model: &mut dyn LoadedModel, shares: &[(&Seq, usize, usize)]) -> Vec<f32
     let tokens: Vec<u32> = shares.iter().flat_map(|(s, from, to)| s.tokens[*from..*to].to_vec()).collect();
     let outputs: Vec<u32> = (0..tokens.len() as u32).collect();
     let mut logits = vec![f32::NAN; tokens.len() * VOCAB];
-    model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut logits).unwrap();
+    model
+        .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits)
+        .unwrap();
     logits
 }
 
@@ -379,7 +381,10 @@ fn wanted_outputs_only() {
     for outputs in [vec![], vec![49], vec![0, 17, 48]] {
         let mut logits = vec![0.0; outputs.len() * VOCAB];
         model
-            .step(&Step { tokens: &seq.tokens, sequences: &sequences, outputs: &outputs }, &mut logits)
+            .step(
+                &Step { tokens: &seq.tokens, sequences: &sequences, outputs: &outputs, hidden: &[] },
+                &mut logits,
+            )
             .unwrap();
         for (&row, got) in outputs.iter().zip(logits.chunks(VOCAB)) {
             assert_eq!(bits(got), bits(&all[row as usize * VOCAB..][..VOCAB]));
@@ -450,7 +455,8 @@ fn faulty_steps_are_refused() {
     ];
     for (i, (tokens, sequences, outputs, rows, fine)) in cases.into_iter().enumerate() {
         let mut logits = vec![0.0; rows * VOCAB];
-        let result = model.step(&Step { tokens, sequences: &sequences, outputs: &outputs }, &mut logits);
+        let result =
+            model.step(&Step { tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits);
         match result {
             Ok(()) => assert!(fine, "case {i} ran"),
             Err(e) => assert!(!fine && matches!(e, DeviceError::InvalidStep(_)), "case {i}: {e}"),
@@ -468,7 +474,7 @@ fn a_refused_step_leaves_the_model_as_it_was() {
     step(&mut *model, &[(&seq, 0, 30)]);
     let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
     let sequences = [SequenceStep { n_tokens: 2, context_len: 32, block_tables: &tables, adapters: &[] }];
-    let faulty = Step { tokens: &[1, VOCAB as u32], sequences: &sequences, outputs: &[] };
+    let faulty = Step { tokens: &[1, VOCAB as u32], sequences: &sequences, outputs: &[], hidden: &[] };
     assert!(matches!(model.step(&faulty, &mut []), Err(DeviceError::InvalidStep(_))));
     let want = bits(&step(&mut *fresh, &[(&seq, 30, 40)]));
     assert!(bits(&step(&mut *model, &[(&seq, 30, 40)])) == want);

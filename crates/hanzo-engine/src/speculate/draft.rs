@@ -119,7 +119,7 @@ impl Follower {
             };
             let outputs = [chunk.len() as u32 - 1];
             inner.logits.resize(inner.vocab_size, 0.0);
-            let step = Step { tokens: chunk, sequences: &[sequence], outputs: &outputs };
+            let step = Step { tokens: chunk, sequences: &[sequence], outputs: &outputs, hidden: &[] };
             inner.model.step(&step, &mut inner.logits).ok()?;
             self.read.extend_from_slice(chunk);
         }

@@ -234,6 +234,10 @@ impl LoadedModel for ControlledModel {
         }
     }
 
+    fn hidden(&self) -> &[f32] {
+        self.0.hidden()
+    }
+
     fn copy_blocks(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
         if self.1.take(|f| f == Fault::CopyError).is_some() {
             return Err(DeviceError::StepFailed("a copy failed".to_owned()));

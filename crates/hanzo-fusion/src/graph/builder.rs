@@ -294,6 +294,15 @@ impl Builder {
         self.push(Op::SelectOutputs { x }, Rows::Outputs, s.cols)
     }
 
+    /// Notes `x` as the final hidden states: what the output head reads, and what embeddings are made of.
+    pub fn set_hidden(&mut self, x: Value) {
+        let s = self.f32(x, "hidden");
+        if s.rows != Rows::Outputs {
+            self.fail("hidden", format!("{s:?}: rows are not outputs"));
+        }
+        self.graph.hidden = Some(x);
+    }
+
     /// The finished graph with `logits` as its result.
     ///
     /// # Errors

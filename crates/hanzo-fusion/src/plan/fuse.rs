@@ -43,8 +43,8 @@ fn count_users(graph: &Graph) -> Vec<u32> {
     for node in &graph.nodes {
         node.op.for_each_input(|v| n[v.index()] += 1);
     }
-    if let Some(logits) = graph.logits {
-        n[logits.index()] += 1;
+    for result in graph.logits.iter().chain(&graph.hidden) {
+        n[result.index()] += 1;
     }
     n
 }
@@ -176,8 +176,8 @@ fn is_elementwise(op: &Op) -> bool {
 /// Fills in what each launch reads and writes.
 fn link(graph: &Graph, launch_of: &[usize], launches: &mut [Launch]) {
     let mut crosses = vec![false; graph.nodes.len()];
-    if let Some(logits) = graph.logits {
-        crosses[logits.index()] = true;
+    for result in graph.logits.iter().chain(&graph.hidden) {
+        crosses[result.index()] = true;
     }
     for (i, node) in graph.nodes.iter().enumerate() {
         node.op.for_each_input(|v| {

@@ -3,6 +3,7 @@
 //! * Ops that no result depends on are dropped.
 //! * [`Op::SelectOutputs`] moves up: what is computed only for wanted rows is computed for these rows only (in prefill,
 //!   the last layer's feed-forward part and the head). Rows do not see each other, so no bit changes.
+//! * What only logits are made of is computed for rows of logits only, not for those whose hidden states are wanted.
 //! * Every input of a contraction whose weight has an integer view is quantized, once, whoever reads it.
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use crate::graph::{Elem, Graph, GraphError, Node, Op, Rows, Shape, Value};
 pub(super) fn lower(graph: &Graph) -> Result<Graph, GraphError> {
     let logits = graph.logits.ok_or(GraphError::NoOutput)?;
     check_order(graph, logits)?;
-    let graph = sink_outputs(graph, logits);
+    let graph = narrow_logits(sink_outputs(graph, logits));
     let graph = quantize_inputs(&graph);
     Ok(drop_dead(&graph))
 }
@@ -27,8 +28,10 @@ fn check_order(graph: &Graph, logits: Value) -> Result<(), GraphError> {
             return Err(fault(node.op.name(), "reads a value that is made later"));
         }
     }
-    if graph.node(logits).is_none() {
-        return Err(fault("logits", "no such value"));
+    for result in graph.hidden.into_iter().chain([logits]) {
+        if graph.node(result).is_none() {
+            return Err(fault("result", "no such value"));
+        }
     }
     Ok(())
 }
@@ -43,13 +46,18 @@ fn push(graph: &mut Graph, node: Node) -> Value {
     Value((graph.nodes.len() - 1) as u32)
 }
 
-/// Nodes that the result depends on.
+/// Nodes that the results depend on.
 fn live(graph: &Graph) -> Vec<bool> {
+    made_of(graph, graph.logits.iter().chain(&graph.hidden))
+}
+
+/// Nodes that `results` depend on.
+fn made_of<'a>(graph: &Graph, results: impl Iterator<Item = &'a Value>) -> Vec<bool> {
     let mut live = vec![false; graph.nodes.len()];
-    if let Some(logits) = graph.logits
-        && let Some(l) = live.get_mut(logits.index())
-    {
-        *l = true;
+    for result in results {
+        if let Some(l) = live.get_mut(result.index()) {
+            *l = true;
+        }
     }
     for (i, node) in graph.nodes.iter().enumerate().rev() {
         if live[i] {
@@ -70,7 +78,7 @@ fn drop_dead(graph: &Graph) -> Graph {
             new[i] = push(&mut out, node);
         }
     }
-    out.logits = graph.logits.map(|v| new[v.index()]);
+    (out.logits, out.hidden) = (graph.logits.map(|v| new[v.index()]), graph.hidden.map(|v| new[v.index()]));
     out
 }
 
@@ -143,8 +151,19 @@ fn sink_outputs(graph: &Graph, logits: Value) -> Graph {
         }
         new[i] = push(&mut out, node);
     }
-    out.logits = Some(new[logits.index()]);
+    (out.logits, out.hidden) = (Some(new[logits.index()]), graph.hidden.map(|v| new[v.index()]));
     out
+}
+
+/// Rows of what hidden states are not made of: of logits only.
+fn narrow_logits(mut graph: Graph) -> Graph {
+    let of_hidden = made_of(&graph, graph.hidden.iter());
+    for (node, of_hidden) in graph.nodes.iter_mut().zip(of_hidden) {
+        if node.shape.rows == Rows::Outputs && !of_hidden {
+            node.shape.rows = Rows::Logits;
+        }
+    }
+    graph
 }
 
 fn quantize_inputs(graph: &Graph) -> Graph {
@@ -168,7 +187,7 @@ fn quantize_inputs(graph: &Graph) -> Graph {
             quantized[i] = push(&mut out, Node { op: Op::Quantize { x: new[i] }, shape, layer });
         }
     }
-    out.logits = graph.logits.map(|v| new[v.index()]);
+    (out.logits, out.hidden) = (graph.logits.map(|v| new[v.index()]), graph.hidden.map(|v| new[v.index()]));
     out
 }
 

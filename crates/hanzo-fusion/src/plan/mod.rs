@@ -33,8 +33,10 @@ impl Default for PlanOptions {
 pub enum Domain {
     /// Tokens, and with each token its expert slots.
     Tokens,
-    /// Rows whose logits are wanted.
+    /// Rows of which something is wanted.
     Outputs,
+    /// Rows whose logits are wanted.
+    Logits,
 }
 
 impl Domain {
@@ -43,6 +45,7 @@ impl Domain {
         match rows {
             Rows::Tokens | Rows::Slots(_) => Domain::Tokens,
             Rows::Outputs => Domain::Outputs,
+            Rows::Logits => Domain::Logits,
         }
     }
 }

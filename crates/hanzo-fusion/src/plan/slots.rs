@@ -24,6 +24,10 @@ pub(super) fn assign(graph: &Graph, launches: &[Launch]) -> (Vec<Slot>, Vec<Opti
             last_read[v.index()] = last_read[v.index()].max(i);
         }
     }
+    if let Some(hidden) = graph.hidden {
+        // It is there to be fetched once the step is over.
+        last_read[hidden.index()] = launches.len();
+    }
     let mut slots: Vec<Slot> = Vec::new();
     let mut slot_of = vec![None; graph.nodes.len()];
     let mut free: Vec<usize> = Vec::new();

@@ -21,7 +21,7 @@ fn per_row(shape: Shape) -> u64 {
     let cols = shape.cols as u64;
     match shape.rows {
         Rows::Slots(k) => cols.saturating_mul(k as u64),
-        Rows::Tokens | Rows::Outputs => cols,
+        Rows::Tokens | Rows::Outputs | Rows::Logits => cols,
     }
 }
 
