@@ -261,7 +261,9 @@ fn main() {
         block_tables: &[&[0]],
         adapters: &[],
     };
-    model.step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[], hidden: &[] }, &mut []).unwrap();
+    model
+        .step(&Step { tokens: &tokens, sequences: &[sequence], outputs: &[], hidden: &[] }, &mut [])
+        .unwrap();
     let copies: Vec<(u32, u32)> = (1..N_BLOCKS as u32).map(|to| (0, to)).collect();
     model.copy_blocks(0, &copies).unwrap();
     let memory = model.memory();

@@ -5,31 +5,40 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, MemoryReport, Progress};
+use hanzo_fusion::graph::WeightDecl;
+use hanzo_fusion::{BLOCK_TOKENS, Device, Graph, KvConfig, KvType, LoadOptions, MemoryReport, Progress};
 use hanzo_gguf::GgufFile;
 use hanzo_models::GgufWeights;
 
 use crate::EngineError;
-use crate::kv::block_bytes;
+use crate::kv::{KvDemand, block_bytes, kv_pool_default, kv_pool_fits};
 use crate::metrics::Metrics;
+use crate::read::Reader;
 use crate::request::{Event, Request, Sink};
 use crate::scheduler::StepLimits;
 use crate::sequence::{ModelLimits, Sequence};
 use crate::speculate::Speculation;
 use crate::worker::{KvSetup, Worker};
 
-/// Rows of a step beyond one a sequence whose logits can be had: what drafts share.
-const DRAFT_OUTPUTS: usize = 64;
+/// Drafts of a step.
+const MAX_DRAFTS: usize = 64;
+/// Rows of a step that readers take at most, and bytes of logits that these may be.
+const MAX_READS: usize = 128;
+const MAX_READ_BYTES: usize = 64 << 20;
 
 /// Sizes of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Longest sequence in tokens; the model's own context length when `None`.
     pub max_context: Option<usize>,
-    /// Tokens that the KV pool holds, over all sequences; one longest sequence when `None`.
+    /// Tokens that the KV pool holds, over all sequences. When `None`: what [`kv_pool_default`] makes of `memory`, or one
+    /// longest sequence where that is `None` too.
     pub kv_tokens: Option<usize>,
     /// Bytes that the KV pool may take, over all layers; goes before `kv_tokens`.
     pub kv_bytes: Option<u64>,
+    /// Bytes that weights and cache may take together (see [`crate::available_memory`]). A cache that does not fit is
+    /// [`EngineError::KvTooLarge`]; not checked when `None`.
+    pub memory: Option<u64>,
     /// Element type of the cache.
     pub kv_type: KvType,
     /// Tokens of a step: the most that a prompt's chunk can be.
@@ -52,6 +61,7 @@ impl Default for EngineOptions {
             max_context: None,
             kv_tokens: None,
             kv_bytes: None,
+            memory: None,
             kv_type: KvType::F16,
             max_batch_tokens: 512,
             max_sequences: 64,
@@ -149,24 +159,18 @@ impl Engine {
         let model = hanzo_models::load(file)?;
         let layers = &model.graph.kv_layers;
         let max_context = options.max_context.unwrap_or(model.context_length).max(2);
-        let n_blocks = match options.kv_bytes {
-            Some(bytes) => match (bytes / block_bytes(layers, options.kv_type).max(1)) as usize {
-                0 => {
-                    return Err(EngineError::KvMemory { bytes, block: block_bytes(layers, options.kv_type) });
-                }
-                // More than that is never used.
-                n => n.min(max_context.div_ceil(BLOCK_TOKENS).saturating_mul(options.max_sequences.max(1))),
-            },
-            None => options.kv_tokens.unwrap_or(max_context).div_ceil(BLOCK_TOKENS).max(1),
-        };
-        let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
         let max_sequences = options.max_sequences.max(1);
+        let demand =
+            KvDemand { block_bytes: block_bytes(layers, options.kv_type), max_context, max_sequences };
+        let available = options.memory.map(|m| m.saturating_sub(weight_bytes(&model.graph)));
+        let n_blocks = pool_blocks(&options, demand, available)?;
+        let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
         let max_tokens = options.max_batch_tokens.max(max_sequences);
-        let step_limits =
-            StepLimits { max_tokens, max_sequences, max_outputs: max_sequences + DRAFT_OUTPUTS };
+        let max_reads = (MAX_READ_BYTES / 4 / model.graph.vocab_size.max(1)).clamp(1, MAX_READS);
+        let step_limits = StepLimits { max_tokens, max_sequences, max_drafts: MAX_DRAFTS, max_reads };
         let load = LoadOptions {
             max_tokens,
-            max_outputs: step_limits.max_outputs,
+            max_outputs: step_limits.max_outputs(),
             kv: KvConfig { n_blocks, kv_type: options.kv_type },
         };
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), load, progress)?;
@@ -248,23 +252,54 @@ impl Engine {
         request: Request,
         mut sinks: Vec<Sink>,
     ) -> Result<Cancel, EngineError> {
-        let (n, context, vocab_size) = (request.prompt.len(), self.info.max_context, self.info.vocab_size);
-        if n == 0 {
-            return Err(EngineError::EmptyPrompt);
-        }
+        let (n, context) = (request.prompt.len(), self.info.max_context);
         if n >= context {
             return Err(EngineError::PromptTooLong { prompt: n, context });
         }
-        if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= vocab_size) {
-            return Err(EngineError::TokenId { id, vocab_size });
-        }
-        request.sampling.check(vocab_size)?;
+        request.sampling.check(self.info.vocab_size)?;
         let (n_sinks, most) = (sinks.len(), self.max_sequences);
         if sinks.is_empty() || n_sinks > most {
             return Err(EngineError::Continuations { n: n_sinks, most });
         }
         let siblings = sinks.split_off(1);
         let sink = sinks.pop().ok_or(EngineError::Continuations { n: n_sinks, most })?;
+        let proposer = self.speculation.proposer();
+        self.queue(request, |id, request, cancelled| {
+            Sequence::new(id, request, proposer, cancelled, sink, siblings)
+        })
+    }
+
+    /// Queues a text of which `reader` takes rows; nothing is drawn, and `sink` hears the end.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`]; a text may be as long as the context.
+    pub(crate) fn submit_reading(
+        &self,
+        request: Request,
+        reader: Reader,
+        sink: Sink,
+    ) -> Result<Cancel, EngineError> {
+        let (n, context) = (request.prompt.len(), self.info.max_context);
+        if n > context {
+            return Err(EngineError::TextTooLong { tokens: n, context });
+        }
+        self.queue(request, |id, request, cancelled| {
+            Sequence::new(id, request, None, cancelled, sink, Vec::new()).reading(reader)
+        })
+    }
+
+    fn queue(
+        &self,
+        request: Request,
+        sequence: impl FnOnce(u64, Request, Arc<AtomicBool>) -> Sequence,
+    ) -> Result<Cancel, EngineError> {
+        if request.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let vocab_size = self.info.vocab_size;
+        if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(EngineError::TokenId { id, vocab_size });
+        }
         let sender = self.commands.as_ref().ok_or(EngineError::Stopped)?;
         // Counted before it is compared: two callers cannot both take the last place.
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -275,9 +310,7 @@ impl Engine {
         }
         let cancelled = Arc::new(AtomicBool::new(false));
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let proposer = self.speculation.proposer();
-        let sequence = Sequence::new(id, request, proposer, Arc::clone(&cancelled), sink, siblings);
-        if sender.send(sequence).is_err() {
+        if sender.send(sequence(id, request, Arc::clone(&cancelled))).is_err() {
             self.shared.sent.fetch_sub(1, Ordering::Relaxed);
             return Err(EngineError::Stopped);
         }
@@ -293,6 +326,36 @@ impl Engine {
         let cancel = self.submit(request, Box::new(move |event| sender.send(event).is_ok()))?;
         Ok(Events { receiver, cancel })
     }
+}
+
+/// Blocks of the pool that the options ask for.
+fn pool_blocks(
+    options: &EngineOptions,
+    demand: KvDemand,
+    available: Option<u64>,
+) -> Result<usize, EngineError> {
+    let block = demand.block_bytes.max(1);
+    let tokens = |n: usize| n.div_ceil(BLOCK_TOKENS).max(1) as u64;
+    let n = match (options.kv_bytes, options.kv_tokens, available) {
+        (Some(bytes), ..) if bytes < block => return Err(EngineError::KvMemory { bytes, block }),
+        (Some(bytes), ..) => (bytes / block).min(demand.most()),
+        (None, Some(n), _) => tokens(n),
+        (None, None, Some(available)) => kv_pool_default(available, demand)?,
+        (None, None, None) => tokens(demand.max_context),
+    };
+    if let Some(available) = available {
+        kv_pool_fits(n, block, available)?;
+    }
+    usize::try_from(n).map_err(|_| EngineError::KvMemory { bytes: u64::MAX, block })
+}
+
+/// Bytes of a model's weights in the file, which is what they take on a device, give or take padding.
+fn weight_bytes(graph: &Graph) -> u64 {
+    let bytes = |w: &WeightDecl| {
+        let row = w.ty.row_bytes(w.n_in).unwrap_or(0) as u64;
+        row.saturating_mul(w.n_out as u64).saturating_mul(w.n_stack as u64)
+    };
+    graph.weights.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 impl Drop for Engine {

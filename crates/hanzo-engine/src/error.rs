@@ -26,6 +26,31 @@ pub enum EngineError {
         /// Tokens that fit, at least one of them for the reply.
         context: usize,
     },
+    /// A text that is only read, longer than the context. Never cut silently.
+    #[error(
+        "the text has {tokens} tokens, the context holds {context}; shorten the text or enlarge the context"
+    )]
+    TextTooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens that fit.
+        context: usize,
+    },
+    /// Rows that a text does not have.
+    #[error("{what} {first} to {end} (exclusive) of a text of {tokens} tokens: there are none")]
+    NoRows {
+        /// What was asked for.
+        what: &'static str,
+        /// The first wanted.
+        first: usize,
+        /// The first beyond.
+        end: usize,
+        /// Tokens of the text.
+        tokens: usize,
+    },
+    /// A text was not read to its end.
+    #[error("the request ended before its text was read to the end: {0:?}")]
+    Incomplete(crate::request::FinishReason),
     /// A token id that the model does not have.
     #[error("token id {id} is not below the vocabulary's {vocab_size}")]
     TokenId {
@@ -76,6 +101,9 @@ pub enum EngineError {
         /// Bytes of a block over all layers.
         block: u64,
     },
+    /// The KV cache does not fit into the memory that there is.
+    #[error(transparent)]
+    KvTooLarge(#[from] crate::kv::KvTooLarge),
     /// The engine's thread could not be started.
     #[error("the engine's thread could not be started: {0}")]
     Thread(String),

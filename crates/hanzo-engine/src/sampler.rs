@@ -7,12 +7,14 @@
 mod candidates;
 mod chain;
 mod dry;
+mod logprob;
 mod mirostat;
 mod params;
 mod penalties;
 mod rng;
 
 pub use candidates::{Candidate, Candidates};
-pub use chain::{Sampler, TokenLogprob};
+pub use chain::Sampler;
+pub use logprob::{Distribution, TokenLogprob};
 pub use params::{Mirostat, ParamError, SamplingParams, Stage};
 pub use rng::uniform;

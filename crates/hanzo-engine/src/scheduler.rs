@@ -2,7 +2,7 @@
 //!
 //! Every step has a budget of tokens. Sequences that decode come first, one token each, then their drafts; what is left
 //! goes to prompts in chunks, running ones before new ones, by priority and then arrival. While anybody decodes, chunks
-//! are as small as the pace asks for. When blocks run out, the lowest in that order gives its blocks back and computes
+//! are as small as the pace asks for, and those of sequences that read have as many rows as readers may take in a step. When blocks run out, the lowest in that order gives its blocks back and computes
 //! them again later; its tokens stay, so nothing is lost or said twice. Drafts and new sequences never push anybody out.
 //! (Orca, Yu et al. 2022, for iteration-level scheduling; Sarathi, Agrawal et al. 2023, for chunks.)
 
@@ -20,8 +20,33 @@ pub(crate) struct StepLimits {
     pub(crate) max_tokens: usize,
     /// Sequences that run at once.
     pub(crate) max_sequences: usize,
-    /// Rows whose logits a step can give, at least `max_sequences`.
-    pub(crate) max_outputs: usize,
+    /// Drafts of a step.
+    pub(crate) max_drafts: usize,
+    /// Rows of a step that readers take.
+    pub(crate) max_reads: usize,
+}
+
+impl StepLimits {
+    /// Rows whose results a step can give.
+    pub(crate) fn max_outputs(&self) -> usize {
+        self.max_sequences + self.max_drafts + self.max_reads
+    }
+}
+
+/// What of a step is left to give away.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    tokens: usize,
+    reads: usize,
+}
+
+impl Budget {
+    /// The next chunk of a sequence, as far as the budget goes: tokens, and rows of them that it reads.
+    fn share(&self, sequence: &Sequence) -> (usize, usize) {
+        let n = sequence.chunk(self.tokens, self.reads);
+        let reads = if sequence.is_reading() { sequence.rows_wanted(n, 0).len() } else { 0 };
+        (n, reads)
+    }
 }
 
 /// One sequence's share of a step.
@@ -33,6 +58,8 @@ pub(crate) struct Work {
     pub(crate) n_tokens: usize,
     /// Of these, drafts.
     pub(crate) n_drafts: usize,
+    /// Of these, ones whose rows a reader takes.
+    pub(crate) n_reads: usize,
     /// Whether the sequence decodes: only its last token is not cached.
     pub(crate) decodes: bool,
 }
@@ -92,12 +119,12 @@ impl Scheduler {
     /// `prompt_allowance` tokens at most.
     pub(crate) fn plan(&mut self, prompt_allowance: usize) -> Vec<Work> {
         let mut work = Vec::new();
-        let mut budget = self.limits.max_tokens;
+        let mut budget = Budget { tokens: self.limits.max_tokens, reads: self.limits.max_reads };
         let n_running = self.running.len();
         self.run_those(&mut work, &mut budget, true);
-        self.add_drafts(&mut work, &mut budget);
+        self.add_drafts(&mut work, &mut budget.tokens);
         if !work.is_empty() {
-            budget = budget.min(prompt_allowance);
+            budget.tokens = budget.tokens.min(prompt_allowance);
         }
         self.run_those(&mut work, &mut budget, false);
         if self.running.len() == n_running {
@@ -107,20 +134,21 @@ impl Scheduler {
     }
 
     /// Gives all running sequences that decode, or all that do not, their share.
-    fn run_those(&mut self, work: &mut Vec<Work>, budget: &mut usize, decodes: bool) {
+    fn run_those(&mut self, work: &mut Vec<Work>, budget: &mut Budget, decodes: bool) {
         let mut i = 0;
         // Those who give way are taken from the end, so `i` stays valid.
-        while let Some(sequence) = self.running.get(i).filter(|_| *budget > 0) {
-            let (id, n_tokens) = (sequence.id, sequence.pending().min(*budget));
-            let wanted = (sequence.pending() == 1) == decodes;
+        while let Some(sequence) = self.running.get(i).filter(|_| budget.tokens > 0) {
+            let (id, (n_tokens, n_reads)) = (sequence.id, budget.share(sequence));
+            let wanted = sequence.decodes() == decodes && n_tokens > 0;
             while wanted && let Some(sequence) = self.running.get_mut(i) {
                 let target = sequence.n_computed + n_tokens;
                 if self.kv.grow(&mut sequence.tables, sequence.n_computed, target).is_ok() {
-                    work.push(Work { id, n_tokens, n_drafts: 0, decodes });
-                    *budget -= n_tokens;
+                    work.push(Work { id, n_tokens, n_drafts: 0, n_reads, decodes });
+                    budget.tokens -= n_tokens;
+                    budget.reads -= n_reads;
                     break;
                 }
-                *budget += self.preempt_last(work);
+                self.preempt_last(work, budget);
             }
             i += 1;
         }
@@ -128,7 +156,7 @@ impl Scheduler {
 
     /// Adds the drafts of those who decode, as far as budget, outputs and free blocks go.
     fn add_drafts(&mut self, work: &mut [Work], budget: &mut usize) {
-        let mut outputs = self.limits.max_outputs.saturating_sub(self.limits.max_sequences);
+        let mut outputs = self.limits.max_drafts;
         for w in work {
             let Some(sequence) = self.running.iter_mut().find(|s| s.id == w.id) else { continue };
             let n = sequence.drafts.len().min(*budget).min(outputs);
@@ -140,32 +168,35 @@ impl Scheduler {
         }
     }
 
-    /// Takes the blocks of the last running sequence. Returns the tokens that it had been given in this step.
-    fn preempt_last(&mut self, work: &mut Vec<Work>) -> usize {
-        let Some(mut sequence) = self.running.pop() else { return 0 };
+    /// Takes the blocks of the last running sequence, and what it had been given in this step.
+    fn preempt_last(&mut self, work: &mut Vec<Work>, budget: &mut Budget) {
+        let Some(mut sequence) = self.running.pop() else { return };
         tracing::debug!(id = ?sequence.id, computed = sequence.n_computed, "preempted: KV blocks ran out");
         self.counts.preemptions += 1;
         self.kv.release(std::mem::take(&mut sequence.tables));
         sequence.n_computed = 0;
-        let given = work.extract_if(.., |w| w.id == sequence.id).map(|w| w.n_tokens).sum();
+        for w in work.extract_if(.., |w| w.id == sequence.id) {
+            budget.tokens += w.n_tokens;
+            budget.reads += w.n_reads;
+        }
         insert_by_precedence(&mut self.waiting, sequence);
-        given
     }
 
     /// Starts waiting sequences while there is budget, and blocks for all that they hold so far: a new one must not
     /// push out an older one right away.
-    fn admit(&mut self, work: &mut Vec<Work>, mut budget: usize) {
+    fn admit(&mut self, work: &mut Vec<Work>, mut budget: Budget) {
         let mut places = self.running.iter().map(Sequence::n_continuations).sum::<usize>();
-        while budget > 0 {
+        while budget.tokens > 0 {
             let Some(sequence) = self.waiting.first_mut() else { return };
             places += sequence.n_continuations();
             if places > self.limits.max_sequences {
                 return;
             }
-            let (tables, cached) = self.kv.admit(&sequence.tokens);
+            let (tables, cached) = self.kv.admit(sequence.cacheable());
             (sequence.tables, sequence.n_computed) = (tables, cached);
-            let n_tokens = sequence.pending().min(budget);
-            let fits = self.kv.has_room(&sequence.tables, cached, sequence.tokens.len() + 1)
+            let (n_tokens, n_reads) = budget.share(sequence);
+            let fits = n_tokens > 0
+                && self.kv.has_room(&sequence.tables, cached, sequence.least_room())
                 && self.kv.grow(&mut sequence.tables, cached, cached + n_tokens).is_ok();
             if !fits {
                 self.kv.release(std::mem::take(&mut sequence.tables));
@@ -177,8 +208,9 @@ impl Scheduler {
                 self.counts.prefix_queries += sequence.tokens.len() as u64;
                 self.counts.prefix_hits += cached as u64;
             }
-            budget -= n_tokens;
-            work.push(Work { id: sequence.id, n_tokens, n_drafts: 0, decodes: false });
+            budget.tokens -= n_tokens;
+            budget.reads -= n_reads;
+            work.push(Work { id: sequence.id, n_tokens, n_drafts: 0, n_reads, decodes: false });
             insert_by_precedence(&mut self.running, sequence);
         }
     }

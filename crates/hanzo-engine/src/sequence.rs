@@ -1,5 +1,6 @@
 //! A request on its way: tokens so far, what of them is cached, and who listens.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 use crate::EngineError;
 use crate::constraint::{Constraint, ConstraintError};
 use crate::kv::Tables;
+use crate::read::Reader;
 use crate::request::{Event, Finish, FinishReason, Request, Sink, Token};
-use crate::sampler::Sampler;
+use crate::sampler::{Distribution, Sampler};
 use crate::speculate::Proposer;
 
 /// Names a sequence: its request in order of arrival, and which continuation of it.
@@ -38,6 +40,8 @@ pub(crate) struct Sequence {
     cancelled: Arc<AtomicBool>,
     /// Gone once the end was told, or the listener panicked.
     sink: Option<Sink>,
+    /// Takes rows of the prompt, for a sequence that draws nothing.
+    reader: Option<Reader>,
     /// Listeners of further continuations, until the prompt is through and they become sequences of their own.
     siblings: Vec<Sink>,
     times: Times,
@@ -106,12 +110,19 @@ impl Sequence {
             proposer,
             cancelled,
             sink: Some(sink),
+            reader: None,
             siblings,
             times: Times { submitted: Instant::now(), started: None, first_token: None, last_token: None },
             cached_tokens: None,
             drafted: 0,
             accepted: 0,
         }
+    }
+
+    /// The same sequence, which draws nothing: rows of its tokens go to `reader`, and with its last token it ends.
+    pub(crate) fn reading(mut self, reader: Reader) -> Self {
+        self.reader = Some(reader);
+        self
     }
 
     /// Tokens that must still run before the next one can be drawn.
@@ -126,6 +137,63 @@ impl Sequence {
     /// Continuations that this sequence stands for: their number of places among those that run.
     pub(crate) fn n_continuations(&self) -> usize {
         1 + self.siblings.len()
+    }
+
+    /// Whether its next step draws a token and computes nothing but the last one.
+    pub(crate) fn decodes(&self) -> bool {
+        self.pending() == 1 && self.reader.is_none()
+    }
+
+    /// Tokens that the cache must hold before the sequence is of use.
+    pub(crate) fn least_room(&self) -> usize {
+        self.tokens.len() + usize::from(self.reader.is_none())
+    }
+
+    /// Tokens whose keys and values may come from the prefix cache; the last of them runs in any case.
+    pub(crate) fn cacheable(&self) -> &[u32] {
+        let end = self.reader.as_ref().map_or(self.tokens.len(), |r| r.first() + 1);
+        self.tokens.get(..end).unwrap_or(&self.tokens)
+    }
+
+    /// Tokens of its next chunk: `tokens` at most, and with `rows` rows for a reader at most.
+    pub(crate) fn chunk(&self, tokens: usize, rows: usize) -> usize {
+        let n = self.pending().min(tokens);
+        self.reader.as_ref().map_or(n, |r| r.cut(self.n_computed, n, rows))
+    }
+
+    /// Positions whose rows the next step must give, if it runs `n_tokens` tokens, drafts included.
+    pub(crate) fn rows_wanted(&self, n_tokens: usize, n_drafts: usize) -> Range<usize> {
+        let context_len = self.n_computed + n_tokens;
+        match &self.reader {
+            Some(reader) => reader.wanted(self.n_computed..context_len),
+            None if context_len - n_drafts < self.tokens.len() => context_len..context_len,
+            None => context_len - n_drafts - 1..context_len,
+        }
+    }
+
+    /// Whether it only reads.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    /// Hands the reader the rows of a step. Returns why the sequence ends, if it does.
+    ///
+    /// # Errors
+    /// What the reader says is wrong with a row.
+    pub(crate) fn read(&mut self, rows: &[&[f32]]) -> Result<Option<FinishReason>, EngineError> {
+        if let Some(reader) = &mut self.reader {
+            for row in rows {
+                if !reader.take(row)? {
+                    return Ok(Some(FinishReason::Cancelled));
+                }
+            }
+        }
+        if self.pending() > 0 {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        (self.times.first_token, self.times.last_token) = (Some(now), Some(now));
+        Ok(Some(FinishReason::Stop))
     }
 
     /// The first step is about to run, with `cached` tokens of the prompt already there. True at the first call.
@@ -162,6 +230,7 @@ impl Sequence {
             proposer: proposer(),
             cancelled: Arc::clone(&self.cancelled),
             sink: Some(sink),
+            reader: None,
             siblings: Vec::new(),
             times: self.times,
             cached_tokens: self.cached_tokens,
@@ -247,7 +316,10 @@ impl Sequence {
             complete = ends || constraint.must_end();
         }
         let alternatives = self.sampler.params().logprobs;
-        let logprobs = alternatives.map(|n| self.sampler.logprobs(logits, id, n));
+        let logprobs = alternatives.map(|n| {
+            let distribution = Distribution::new(logits);
+            (distribution.token(id), distribution.top(n))
+        });
         Ok(self.push(Token { id, logprobs }, ends, complete, model.max_context))
     }
 
@@ -284,6 +356,8 @@ impl Sequence {
 
     /// Tells the listeners that the reply is complete.
     pub(crate) fn finish(mut self, reason: FinishReason) {
+        // What it read into is its caller's alone from here on.
+        self.reader = None;
         let t = &self.times;
         let between = |a: Option<Instant>, b: Option<Instant>| {
             a.zip(b).map_or(Duration::ZERO, |(a, b)| b.saturating_duration_since(a))

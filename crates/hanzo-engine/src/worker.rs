@@ -195,6 +195,7 @@ impl Worker {
         let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for ((sequence, w), tables) in parts.iter().zip(&tables) {
             let context_len = sequence.n_computed + w.n_tokens;
+            let wanted = sequence.rows_wanted(w.n_tokens, w.n_drafts);
             let certain = sequence.n_computed..context_len - w.n_drafts;
             tokens.extend_from_slice(sequence.tokens.get(certain.clone()).unwrap_or_default());
             tokens.extend_from_slice(sequence.drafts.get(..w.n_drafts).unwrap_or_default());
@@ -204,12 +205,13 @@ impl Worker {
                 block_tables: tables,
                 adapters: &[],
             });
-            if certain.end == sequence.tokens.len() {
-                outputs.extend((tokens.len() - w.n_drafts - 1..tokens.len()).map(|row| row as u32));
-            }
+            outputs.extend(wanted.map(|position| (tokens.len() + position - context_len) as u32));
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut self.logits)
+        self.model.step(
+            &Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] },
+            &mut self.logits,
+        )
     }
 
     /// The host's part: cached tokens are counted, tokens drawn, replies ended.
@@ -218,13 +220,18 @@ impl Worker {
         let mut rows = logits.chunks_exact(self.vocab_size.max(1));
         for w in work {
             let Some((sequence, kv)) = self.scheduler.running_mut(w.id) else { continue };
+            let n_rows = sequence.rows_wanted(w.n_tokens, w.n_drafts).len();
+            let rows: Vec<&[f32]> = rows.by_ref().take(n_rows).collect();
             sequence.n_computed += w.n_tokens - w.n_drafts;
             let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
             kv.commit(&mut sequence.tables, computed);
+            if sequence.is_reading() {
+                self.read(w.id, &rows);
+                continue;
+            }
             if sequence.pending() > 0 {
                 continue;
             }
-            let rows: Vec<&[f32]> = rows.by_ref().take(1 + w.n_drafts).collect();
             for id in self.scheduler.split(w.id, &self.speculation) {
                 self.verify(id, w.n_drafts, &rows);
             }
@@ -259,21 +266,29 @@ impl Worker {
             let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
             kv.commit(&mut sequence.tables, computed);
         }
-        match outcome {
-            Ok(None) => {}
-            Ok(Some(reason)) => self.end(id, reason),
-            Err(error) => {
-                if let Some(sequence) = self.scheduler.remove(id) {
-                    tracing::warn!("request failed: {error}");
-                    sequence.fail_with(error);
-                }
-            }
-        }
+        self.end_if(id, outcome);
     }
 
-    fn end(&mut self, id: SequenceId, reason: FinishReason) {
-        if let Some(sequence) = self.scheduler.remove(id) {
-            sequence.finish(reason);
+    /// Hands a reader its rows.
+    fn read(&mut self, id: SequenceId, rows: &[&[f32]]) {
+        let Some((sequence, _)) = self.scheduler.running_mut(id) else { return };
+        let outcome = catch_unwind(AssertUnwindSafe(|| sequence.read(rows)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(EngineError::Step(panic_text(panic.as_ref()))));
+        self.end_if(id, outcome);
+    }
+
+    /// Ends a sequence that is through or failed.
+    fn end_if(&mut self, id: SequenceId, outcome: Result<Option<FinishReason>, EngineError>) {
+        if matches!(outcome, Ok(None)) {
+            return;
+        }
+        let Some(sequence) = self.scheduler.remove(id) else { return };
+        match outcome {
+            Ok(reason) => sequence.finish(reason.unwrap_or(FinishReason::Stop)),
+            Err(error) => {
+                tracing::warn!("request failed: {error}");
+                sequence.fail_with(error);
+            }
         }
     }
 }

@@ -67,7 +67,8 @@ impl<'a> Adapters<'a> {
         }
         let of_row = |row: usize| sequence_of.get(row).and_then(|s| of_sequence.get(*s));
         let tokens = RowUses::new(used.len(), (0..sequence_of.len()).map(of_row));
-        let outputs = RowUses::new(used.len(), step.outputs.iter().chain(step.hidden).map(|&row| of_row(row as usize)));
+        let outputs =
+            RowUses::new(used.len(), step.outputs.iter().chain(step.hidden).map(|&row| of_row(row as usize)));
         Ok(Self { used, tokens, outputs })
     }
 

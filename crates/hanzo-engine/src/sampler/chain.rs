@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use hanzo_quant::math;
-
 use super::candidates::Candidates;
 use super::params::{Mirostat, SamplingParams, Stage};
 use super::{dry, mirostat, penalties, rng};
@@ -13,15 +11,6 @@ use crate::constraint::TokenMask;
 const TOKEN_DRAW: u32 = 0;
 /// Number of the draw that decides whether exclusion of top choices acts.
 const XTC_DRAW: u32 = 1;
-
-/// A token with the logarithm of its probability under the model (before any filter).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TokenLogprob {
-    /// Token id.
-    pub id: u32,
-    /// Natural logarithm of its probability.
-    pub logprob: f32,
-}
 
 /// Samples tokens for one sequence.
 #[derive(Clone, Debug)]
@@ -181,19 +170,6 @@ impl Sampler {
         }
         c.softmax();
         c.draw(u).map(|c| c.id)
-    }
-
-    /// The log-probability of `chosen` and of the `n` most likely tokens, under the model's own distribution.
-    pub fn logprobs(&mut self, logits: &[f32], chosen: u32, n: usize) -> (TokenLogprob, Vec<TokenLogprob>) {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|&l| f64::from(math::exp(l - max))).sum();
-        let log_sum = f64::from(max) + math::ln_f64(sum);
-        let of = |id: u32, logit: f32| TokenLogprob { id, logprob: (f64::from(logit) - log_sum) as f32 };
-        self.candidates.fill(logits);
-        self.candidates.top_k(n.max(1));
-        self.candidates.sort();
-        let top = self.candidates.entries().iter().take(n).map(|c| of(c.id, c.logit)).collect();
-        (of(chosen, logits.get(chosen as usize).copied().unwrap_or(f32::NEG_INFINITY)), top)
     }
 }
 

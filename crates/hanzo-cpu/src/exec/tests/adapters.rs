@@ -85,7 +85,9 @@ fn adapted_step(model: &mut dyn LoadedModel, shares: &[Share<'_>]) -> Vec<f32> {
     let tokens: Vec<u32> = shares.iter().flat_map(|(s, from, to, _)| s.tokens[*from..*to].to_vec()).collect();
     let outputs: Vec<u32> = (0..tokens.len() as u32).collect();
     let mut logits = vec![f32::NAN; tokens.len() * VOCAB];
-    model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut logits).unwrap();
+    model
+        .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits)
+        .unwrap();
     logits
 }
 
@@ -185,7 +187,9 @@ fn only_wanted_rows_are_projected_right() {
     let tokens = [plain.tokens.as_slice(), &adapted.tokens].concat();
     let outputs = [3, 19, 20, 33, 49];
     let mut logits = vec![0.0; outputs.len() * VOCAB];
-    model.step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs }, &mut logits).unwrap();
+    model
+        .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits)
+        .unwrap();
     for (&row, got) in outputs.iter().zip(logits.chunks(VOCAB)) {
         assert_eq!(bits(got), bits(&all[row as usize * VOCAB..][..VOCAB]), "row {row}");
     }
@@ -201,7 +205,7 @@ fn an_adapter_of_another_model_is_refused() {
     let seq = Seq::new(1, 10, 0);
     let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
     let sequences = [SequenceStep { n_tokens: 10, context_len: 10, block_tables: &tables, adapters: &uses }];
-    let step = Step { tokens: &seq.tokens, sequences: &sequences, outputs: &[] };
+    let step = Step { tokens: &seq.tokens, sequences: &sequences, outputs: &[], hidden: &[] };
     let error = model.step(&step, &mut []).unwrap_err();
     assert!(matches!(&error, DeviceError::InvalidStep(why) if why.contains("another model")), "{error}");
 }

@@ -180,13 +180,3 @@ fn a_draw_depends_on_seed_position_and_branch_only() {
     let drawn: HashSet<_> = (0..20).map(|b| s.branch(b).sample(&logits, &[1, 2, 3], &[], None)).collect();
     assert!(drawn.len() > 1, "branches draw differently");
 }
-
-#[test]
-fn logprobs_are_those_of_the_model() {
-    let mut s = Sampler::new(SamplingParams::greedy());
-    let logits: Vec<f32> = [0.1f32, 0.4, 0.2, 0.3].iter().map(|p| p.ln()).collect();
-    let (chosen, top) = s.logprobs(&logits, 2, 2);
-    assert!((chosen.logprob - 0.2f32.ln()).abs() < 1e-6);
-    assert_eq!(top.iter().map(|t| t.id).collect::<Vec<_>>(), [1, 3]);
-    assert!(s.logprobs(&logits, 2, 0).1.is_empty());
-}
