@@ -1,7 +1,10 @@
 //! From raw rows to the packed layout.
 //!
 //! Strips of 32 rows are claimed by the threads of the pool; each reads its rows into a small buffer and writes its tiles.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::needless_range_loop)]
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +14,7 @@ use hanzo_quant::Format;
 
 use super::layout::{GROUP_ELEMS, GroupLayout, LANES, Layout, Super, UNIT, plane_widths};
 use super::raw::RawBlock;
-use super::unpack::ue4m3_half;
+use super::unpack::ue4m3_of_half;
 use super::{Buffer, FloatKind, Kind, RowSource, STRIP, advance, keep_first};
 use crate::CpuError;
 use crate::pool::Pool;
@@ -90,9 +93,11 @@ impl Job<'_> {
             (Kind::Int(layout), Some(packer)) => {
                 let whole = layout.group(GROUP_ELEMS).bytes;
                 let group_bytes = GROUP_ELEMS / self.format.elems * self.format.bytes;
+                // Rows that are not there stay zero.
+                let mut rows = Rows::default();
                 for (g, out) in tile.chunks_mut(whole).enumerate() {
                     let elems = GROUP_ELEMS.min(self.n_in - g * GROUP_ELEMS);
-                    packer.group(raw, self.row_bytes, g * group_bytes, elems, out);
+                    packer.group(raw, self.row_bytes, g * group_bytes, elems, &mut rows, out);
                 }
             }
             (Kind::Int(_), None) => {}
@@ -102,10 +107,59 @@ impl Job<'_> {
 
 /// Interleaves the elements of up to 16 rows.
 fn floats(kind: FloatKind, raw: &[u8], row_bytes: usize, tile: &mut [u8]) {
-    let size = kind.bytes();
-    for (lane, row) in raw.chunks(row_bytes).enumerate() {
-        for (value, out) in row.chunks_exact(size).zip(tile.chunks_exact_mut(LANES * size)) {
-            out[lane * size..(lane + 1) * size].copy_from_slice(value);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the machine has AVX2.
+        return unsafe { floats_avx2(kind, raw, row_bytes, tile) };
+    }
+    floats_any::<false>(kind, raw, row_bytes, tile);
+}
+
+/// The same code, compiled for AVX2.
+///
+/// # Safety
+/// Needs AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn floats_avx2(kind: FloatKind, raw: &[u8], row_bytes: usize, tile: &mut [u8]) {
+    floats_any::<true>(kind, raw, row_bytes, tile);
+}
+
+/// Words of 32 bits are transposed as those of block formats are; halves come in pairs, which are parted after.
+#[inline(always)]
+fn floats_any<const AVX2: bool>(kind: FloatKind, raw: &[u8], row_bytes: usize, tile: &mut [u8]) {
+    let mut words = [[0u32; WORDS]; LANES];
+    let mut pairs = [0u8; 4 * LANES * WORDS];
+    for (start, out) in (0..row_bytes).step_by(4 * WORDS).zip(tile.chunks_mut(4 * LANES * WORDS)) {
+        let len = (row_bytes - start).min(4 * WORDS);
+        for (lane, row) in raw.chunks_exact(row_bytes).enumerate() {
+            let (whole, rest) = row[start..start + len].as_chunks::<4>();
+            for (word, bytes) in words[lane].iter_mut().zip(whole) {
+                *word = u32::from_le_bytes(*bytes);
+            }
+            if let [a, b] = *rest {
+                words[lane][len / 4] = u32::from_le_bytes([a, b, 0, 0]);
+            }
+        }
+        if kind == FloatKind::F32 {
+            interleave::<AVX2>(&words, len / 4, out);
+            continue;
+        }
+        let count = len.div_ceil(4);
+        interleave::<AVX2>(&words, count, &mut pairs[..4 * LANES * count]);
+        for (out, pairs) in out.chunks_mut(4 * LANES).zip(pairs.as_chunks::<{ 4 * LANES }>().0) {
+            let (first, second) = out.split_at_mut(2 * LANES);
+            for lane in 0..LANES {
+                first[2 * lane] = pairs[4 * lane];
+                first[2 * lane + 1] = pairs[4 * lane + 1];
+            }
+            // The last element of an odd row has no partner.
+            if second.len() == 2 * LANES {
+                for lane in 0..LANES {
+                    second[2 * lane] = pairs[4 * lane + 2];
+                    second[2 * lane + 1] = pairs[4 * lane + 3];
+                }
+            }
         }
     }
 }
@@ -123,11 +177,18 @@ struct Packer<'a> {
 /// Most 32-bit words of a row's group: 8 units of 8.
 const WORDS: usize = 64;
 
-/// The rows of a group before they are interleaved.
+/// The rows of a group before they are interleaved: words of codes, and integer scales and mins, one a byte.
+#[repr(C, align(64))]
 struct Rows {
     words: [[u32; WORDS]; LANES],
-    sc: [[u8; LANES]; 16],
-    m: [[u8; LANES]; 16],
+    sc: [[u8; 16]; LANES],
+    m: [[u8; 16]; LANES],
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Rows { words: [[0; WORDS]; LANES], sc: [[0; 16]; LANES], m: [[0; 16]; LANES] }
+    }
 }
 
 impl<'a> Packer<'a> {
@@ -139,14 +200,22 @@ impl<'a> Packer<'a> {
         Packer { layout, raw: RawBlock::find(layout), inverse }
     }
 
-    /// Packs the group of `elems` elements that starts `start` bytes into each of up to 16 rows.
-    fn group(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
+    /// Packs the group of `elems` elements that starts `start` bytes into each of up to 16 rows. `rows` is scratch, zero where there are no rows.
+    fn group(
+        &self,
+        raw: &[u8],
+        row_bytes: usize,
+        start: usize,
+        elems: usize,
+        rows: &mut Rows,
+        out: &mut [u8],
+    ) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the machine has AVX2.
-            return unsafe { self.group_avx2(raw, row_bytes, start, elems, out) };
+            return unsafe { self.group_avx2(raw, row_bytes, start, elems, rows, out) };
         }
-        self.group_by_width(raw, row_bytes, start, elems, out);
+        self.group_by_width::<false>(raw, row_bytes, start, elems, rows, out);
     }
 
     /// The same code, compiled for AVX2.
@@ -155,38 +224,54 @@ impl<'a> Packer<'a> {
     /// Needs AVX2.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    unsafe fn group_avx2(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
-        self.group_by_width(raw, row_bytes, start, elems, out);
-    }
-
-    #[inline(always)]
-    fn group_by_width(&self, raw: &[u8], row_bytes: usize, start: usize, elems: usize, out: &mut [u8]) {
-        match self.layout.bits {
-            1 => self.group_of::<1>(raw, row_bytes, start, elems, out),
-            2 => self.group_of::<2>(raw, row_bytes, start, elems, out),
-            3 => self.group_of::<3>(raw, row_bytes, start, elems, out),
-            4 => self.group_of::<4>(raw, row_bytes, start, elems, out),
-            5 => self.group_of::<5>(raw, row_bytes, start, elems, out),
-            6 => self.group_of::<6>(raw, row_bytes, start, elems, out),
-            7 => self.group_of::<7>(raw, row_bytes, start, elems, out),
-            _ => self.group_of::<8>(raw, row_bytes, start, elems, out),
-        }
-    }
-
-    #[inline(always)]
-    fn group_of<const BITS: usize>(
+    unsafe fn group_avx2(
         &self,
         raw: &[u8],
         row_bytes: usize,
         start: usize,
         elems: usize,
+        rows: &mut Rows,
+        out: &mut [u8],
+    ) {
+        self.group_by_width::<true>(raw, row_bytes, start, elems, rows, out);
+    }
+
+    #[inline(always)]
+    fn group_by_width<const AVX2: bool>(
+        &self,
+        raw: &[u8],
+        row_bytes: usize,
+        start: usize,
+        elems: usize,
+        rows: &mut Rows,
+        out: &mut [u8],
+    ) {
+        match self.layout.bits {
+            1 => self.group_of::<1, AVX2>(raw, row_bytes, start, elems, rows, out),
+            2 => self.group_of::<2, AVX2>(raw, row_bytes, start, elems, rows, out),
+            3 => self.group_of::<3, AVX2>(raw, row_bytes, start, elems, rows, out),
+            4 => self.group_of::<4, AVX2>(raw, row_bytes, start, elems, rows, out),
+            5 => self.group_of::<5, AVX2>(raw, row_bytes, start, elems, rows, out),
+            6 => self.group_of::<6, AVX2>(raw, row_bytes, start, elems, rows, out),
+            7 => self.group_of::<7, AVX2>(raw, row_bytes, start, elems, rows, out),
+            _ => self.group_of::<8, AVX2>(raw, row_bytes, start, elems, rows, out),
+        }
+    }
+
+    #[inline(always)]
+    fn group_of<const BITS: usize, const AVX2: bool>(
+        &self,
+        raw: &[u8],
+        row_bytes: usize,
+        start: usize,
+        elems: usize,
+        rows: &mut Rows,
         out: &mut [u8],
     ) {
         let layout = self.layout;
         let format = layout.format;
         let at = layout.group(elems);
         let subs = format.elems / layout.sub;
-        let mut rows = Rows { words: [[0; WORDS]; LANES], sc: [[0; LANES]; 16], m: [[0; LANES]; 16] };
         for (lane, row) in raw.chunks_exact(row_bytes).enumerate() {
             let blocks = &row[start..start + elems / format.elems * format.bytes];
             let words = &mut rows.words[lane];
@@ -195,8 +280,15 @@ impl<'a> Packer<'a> {
                 match self.raw.codes {
                     Some(codes) => {
                         for u in 0..format.elems / UNIT {
-                            let q = codes.unit(block, u);
-                            planes::<BITS>(&q, &mut words[(first + u) * BITS..(first + u + 1) * BITS]);
+                            let words = words[(first + u) * BITS..].first_chunk_mut();
+                            let Some(words) = words else { continue };
+                            #[cfg(target_arch = "x86_64")]
+                            if AVX2 {
+                                // SAFETY: `AVX2` is set on machines that have it.
+                                unsafe { x86::planes::<BITS>(codes.unit_avx2(block, u), words) };
+                                continue;
+                            }
+                            planes::<BITS>(&codes.unit(block, u), words);
                         }
                     }
                     None => {
@@ -205,10 +297,12 @@ impl<'a> Packer<'a> {
                         (layout.view.read_codes)(block, codes);
                         for (u, codes) in codes.as_chunks::<UNIT>().0.iter().enumerate() {
                             let mut q = [0; UNIT];
-                            for (q, &c) in q.iter_mut().zip(codes) {
-                                *q = self.inverse[usize::from(c as u8)];
+                            for i in 0..UNIT {
+                                q[i] = self.inverse[usize::from(codes[i] as u8)];
                             }
-                            planes::<BITS>(&q, &mut words[(first + u) * BITS..(first + u + 1) * BITS]);
+                            if let Some(words) = words[(first + u) * BITS..].first_chunk_mut() {
+                                planes::<BITS>(&q, words);
+                            }
                         }
                     }
                 }
@@ -224,20 +318,18 @@ impl<'a> Packer<'a> {
                             }
                         }
                     }
-                    for j in 0..subs {
-                        (rows.sc[j][lane], rows.m[j][lane]) = (sc[j], m[j]);
-                    }
+                    (rows.sc[lane], rows.m[lane]) = (sc, m);
                 }
             }
         }
         if layout.sc_bits > 0 {
-            scale_planes(layout.sc_bits, &rows.sc[..subs], &mut out[at.sc..at.m]);
+            scale_planes(layout.sc_bits, &transposed::<AVX2>(&rows.sc)[..subs], &mut out[at.sc..at.m]);
         }
         if layout.m_bits > 0 {
-            scale_planes(layout.m_bits, &rows.m[..subs], &mut out[at.m..at.codes]);
+            scale_planes(layout.m_bits, &transposed::<AVX2>(&rows.m)[..subs], &mut out[at.m..at.codes]);
         }
         let count = elems / UNIT * BITS;
-        interleave(&rows.words, count, &mut out[at.codes..at.codes + count * 4 * LANES]);
+        interleave::<AVX2>(&rows.words, count, &mut out[at.codes..at.codes + count * 4 * LANES]);
     }
 
     /// Super-scales of block `b` of the group.
@@ -248,11 +340,11 @@ impl<'a> Packer<'a> {
             && (!layout.asymmetric || self.raw.dmin.is_some())
         {
             let index = 2 * (b * LANES + lane);
-            out[index..index + 2].copy_from_slice(&block[d..d + 2]);
+            [out[index], out[index + 1]] = [block[d], block[d + 1]];
             if let Some((from, negated)) = self.raw.dmin {
                 let sign = if negated { 0x80 } else { 0 };
-                out[at.dmin + index..at.dmin + index + 2]
-                    .copy_from_slice(&[block[from], block[from + 1] ^ sign]);
+                let to = at.dmin + index;
+                [out[to], out[to + 1]] = [block[from], block[from + 1] ^ sign];
             }
             return;
         }
@@ -271,59 +363,95 @@ impl<'a> Packer<'a> {
 
 /// `out` = word 0 of all rows, word 1 of all rows, …; `count` words.
 #[inline(always)]
-fn interleave(words: &[[u32; WORDS]; LANES], count: usize, out: &mut [u8]) {
+fn interleave<const AVX2: bool>(words: &[[u32; WORDS]; LANES], count: usize, out: &mut [u8]) {
     // Blocks of 8 words × 8 rows, so that reads and writes both are of whole vectors.
-    for (first, out) in (0..count).step_by(8).zip(out.chunks_mut(8 * 4 * LANES)) {
+    let mut out = out.as_chunks_mut::<{ 4 * LANES }>().0;
+    let mut first = 0;
+    while first < count {
+        let (now, rest) = out.split_at_mut(8.min(count - first).min(out.len()));
         for half in 0..2 {
             let mut block = [[0u32; 8]; 8];
-            for (lane, row) in words[8 * half..8 * half + 8].iter().enumerate() {
-                if let Some(row) = row[first..].first_chunk::<8>() {
-                    for (block, &word) in block.iter_mut().zip(row) {
-                        block[lane] = word;
+            for lane in 0..8 {
+                if let Some(row) = words[8 * half + lane][first..].first_chunk::<8>() {
+                    block[lane] = *row;
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            if AVX2 {
+                // SAFETY: `AVX2` is set on machines that have it.
+                block = unsafe { x86::transpose(&block) };
+            }
+            if !AVX2 {
+                let old = block;
+                for i in 0..8 {
+                    for j in 0..8 {
+                        block[i][j] = old[j][i];
                     }
                 }
             }
-            for (out, block) in out.as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().zip(&block) {
-                for (out, word) in out[32 * half..32 * half + 32].as_chunks_mut::<4>().0.iter_mut().zip(block)
-                {
-                    *out = word.to_le_bytes();
+            for i in 0..now.len() {
+                for j in 0..8 {
+                    if let Some(to) = now[i][32 * half + 4 * j..].first_chunk_mut() {
+                        *to = block[i][j].to_le_bytes();
+                    }
                 }
             }
         }
+        (out, first) = (rest, first + 8);
     }
 }
 
-/// The words of one row's unit: its planes, lowest bits first (see [`super::layout`] for which element is where).
+/// `[row][sub-block]` to `[sub-block][row]`.
 #[inline(always)]
-fn planes<const BITS: usize>(q: &[u8; UNIT], words: &mut [u32]) {
-    let mut bytes = [0u8; UNIT];
-    let (mut base, mut low) = (0, 0);
+fn transposed<const AVX2: bool>(rows: &[[u8; 16]; LANES]) -> [[u8; LANES]; 16] {
+    #[cfg(target_arch = "x86_64")]
+    if AVX2 {
+        // SAFETY: `AVX2` is set on machines that have it.
+        return unsafe { x86::transpose_bytes(rows) };
+    }
+    let mut out = [[0; LANES]; 16];
+    for i in 0..16 {
+        for j in 0..16 {
+            out[i][j] = rows[j][i];
+        }
+    }
+    out
+}
+
+/// The words of one row's unit: its planes, lowest bits first (see [`super::layout`] for which element is where). Word `i` of `q` is quad `i`.
+#[inline(always)]
+fn planes<const BITS: usize>(q: &[u8; UNIT], words: &mut [u32; BITS]) {
+    let mut quads = [0u32; 8];
+    for i in 0..8 {
+        quads[i] = u32::from_le_bytes([q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3]]);
+    }
     if BITS == 8 {
-        bytes = *q;
+        words.copy_from_slice(&quads[..BITS]);
+        return;
     }
-    if BITS < 8 && BITS & 4 != 0 {
-        for t in 0..16 {
-            bytes[t] = (q[t] & 15) | q[t + 16] << 4;
+    let (mut base, mut low) = (0, 0);
+    if BITS & 4 != 0 {
+        for i in 0..4 {
+            words[i] = quads[i] & 0x0f0f_0f0f | (quads[i + 4] & 0x0f0f_0f0f) << 4;
         }
-        (base, low) = (16, 4);
+        (base, low) = (4, 4);
     }
-    if BITS < 8 && BITS & 2 != 0 {
-        for t in 0..8 {
-            let (a, b, c, d) =
-                (q[t] >> low & 3, q[t + 8] >> low & 3, q[t + 16] >> low & 3, q[t + 24] >> low & 3);
-            bytes[base + t] = a | b << 2 | c << 4 | d << 6;
+    if BITS & 2 != 0 {
+        let two = 0x0303_0303;
+        for i in 0..2 {
+            words[base + i] = quads[i] >> low & two
+                | (quads[i + 2] >> low & two) << 2
+                | (quads[i + 4] >> low & two) << 4
+                | (quads[i + 6] >> low & two) << 6;
         }
-        (base, low) = (base + 8, low + 2);
+        (base, low) = (base + 2, low + 2);
     }
-    if BITS < 8 && BITS & 1 != 0 {
-        for t in 0..4 {
-            for i in 0..8 {
-                bytes[base + t] |= (q[t + 4 * i] >> low & 1) << i;
-            }
+    if BITS & 1 != 0 {
+        let mut word = 0;
+        for i in 0..8 {
+            word |= (quads[i] >> low & 0x0101_0101) << i;
         }
-    }
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
+        words[base] = word;
     }
 }
 
@@ -356,6 +484,6 @@ fn store_super(layout: &Layout, d: f32, index: usize, out: &mut [u8]) {
             let bits = d.to_bits();
             out[index] = if bits < 0x0080_0000 { (bits >> 22) as u8 } else { (bits >> 23) as u8 + 1 };
         }
-        Super::Ue4m3 => out[index] = (0..0x7f).find(|&s| ue4m3_half(s) == d).unwrap_or(0),
+        Super::Ue4m3 => out[index] = ue4m3_of_half(d),
     }
 }

@@ -52,6 +52,11 @@ pub(crate) fn ue4m3_half(s: u8) -> f32 {
     }
 }
 
+/// The number whose half is `d`: what [`ue4m3_half`] reads. Its bits are those of an f32 whose exponent is 119 less, moved down.
+pub(crate) fn ue4m3_of_half(d: f32) -> u8 {
+    ((d * f32::from_bits((127 - 119) << 23)).to_bits() >> 20) as u8
+}
+
 fn super_scale(layout: &Layout, group: &[u8], index: usize) -> f32 {
     match layout.super_scale {
         Super::F16 { factor } => f16::from_le_bytes(read(group, index)).to_f32() * factor,
@@ -129,6 +134,18 @@ pub(crate) fn group_row(layout: &Layout, group: &[u8], lane: usize, out: &mut [f
                 let product = scale * code as f32;
                 *out = if layout.asymmetric { product - min } else { product };
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ue4m3_leads_back() {
+        for s in 0..0x7f {
+            assert_eq!(ue4m3_of_half(ue4m3_half(s)), s);
         }
     }
 }
