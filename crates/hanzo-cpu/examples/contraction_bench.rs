@@ -1,7 +1,7 @@
 //! How close the contraction cores come to the machine: read bandwidth and int8 dot peak are measured in the same run, interleaved with
 //! the cores, and every figure is a share of them.
 //!
-//! `cargo run --release -p hanzo-cpu --example contraction_bench -- [decode|batch|gemm|pack|model|barrier]… [threads=N] [isa=NAME] [formats=A,B]`
+//! `cargo run --release -p hanzo-cpu --example contraction_bench -- [decode|batch|gemm|hot|pack|model|barrier]… [threads=N] [isa=NAME] [formats=A,B] [rows=1,8]`
 #![allow(clippy::print_stdout, clippy::unwrap_used, unsafe_code)]
 
 use std::hint::black_box;
@@ -152,6 +152,7 @@ struct Bench {
     pool: Pool,
     memory: &'static [u64],
     formats: Vec<QuantType>,
+    rows: Option<Vec<usize>>,
 }
 
 impl Bench {
@@ -230,6 +231,43 @@ impl Bench {
         }
     }
 
+    /// Time in the core alone: a matrix that stays in the second-level cache, the least of many short calls, so that neighbours on the
+    /// machine do not count. One thread.
+    fn hot(&self) {
+        let (n, k) = (128, 2048);
+        let pool = Pool::with_isa(1, self.pool.isa()).unwrap();
+        let rows = self.rows.as_deref().unwrap_or(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 512]);
+        println!("ns a unit (32 elements of 16 outputs) and row, by rows: {rows:?}");
+        for &ty in &self.formats {
+            let w = pack(ty, n, k, &pool);
+            print!("{:8}", ty.name());
+            for &m in rows {
+                let x: Vec<f32> = (0..m * k).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
+                let mut out = vec![1.0; m * n];
+                let mut a = Activations::new(m, k).unwrap();
+                x.chunks(k).enumerate().for_each(|(m, x)| a.quantize_row(pool.isa(), m, x));
+                let store = Store(RowsMut::new(&mut out, n));
+                let mut least = f64::INFINITY;
+                let start = Instant::now();
+                while start.elapsed().as_millis() < 60 {
+                    let once = Instant::now();
+                    pool.run(|ctx| {
+                        let rows = if w.takes_quantized() {
+                            Rows::Quantized(&a)
+                        } else {
+                            Rows::Float { data: &x, stride: k }
+                        };
+                        contract::matmul(ctx, &w, rows, m, &store).unwrap();
+                    })
+                    .unwrap();
+                    least = least.min(once.elapsed().as_secs_f64());
+                }
+                print!(" {:6.2}", least * 1e9 / (n / 16 * k / 32 * m) as f64);
+            }
+            println!();
+        }
+    }
+
     fn pack(&self) {
         println!("packing, GB/s of file bytes ({} threads)", self.pool.threads());
         for &ty in &self.formats {
@@ -266,7 +304,7 @@ impl Bench {
         weights.push(pack(QuantType::Q6_K, 151_936, d, &self.pool));
         let bytes: usize = weights.iter().map(PackedMatrix::bytes).sum();
         println!("Qwen3-1.7B Q4_K_M, all matmuls, {:.2} GB packed, a barrier each", bytes as f64 / 1e9);
-        for m in [1, 4, 8, 16, 512] {
+        for m in [1, 4, 8, 16, 32, 48, 512] {
             let inputs: Vec<Activations> = [d, ff]
                 .map(|k| {
                     let x: Vec<f32> = (0..k).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
@@ -344,8 +382,9 @@ fn main() {
         "all" => QuantType::ALL.to_vec(),
         list => list.split(',').map(|n| QuantType::from_name(n).unwrap()).collect(),
     };
+    let rows = value("rows=").map(|list| list.split(',').map(|m| m.parse().unwrap()).collect());
     let pool = Pool::with_isa(threads, isa).unwrap();
-    let b = Bench { pool, memory: memory(64 << 20), formats };
+    let b = Bench { pool, memory: memory(64 << 20), formats, rows };
     println!(
         "{threads} threads, {}: {:.1} GB/s, {:.0} Gop/s int8",
         isa.name(),
@@ -357,6 +396,7 @@ fn main() {
             "decode" => b.decode(),
             "batch" => b.batch(),
             "gemm" => b.gemm(),
+            "hot" => b.hot(),
             "pack" => b.pack(),
             "model" => b.model(),
             "barrier" => b.barrier(),

@@ -12,9 +12,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::packed::avx512::{scales, unit};
+use crate::packed::avx512::{Sink, scales, unit};
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, UNIT};
-use crate::packed::unpack::Scales;
 use crate::packed::{FloatKind, STRIP};
 
 use super::{Block, PanelShape, TILE};
@@ -64,7 +63,6 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
     let subs = UNIT / layout.sub;
     let full = layout.group(GROUP_ELEMS);
     let end = k0 + units * UNIT;
-    let mut s = Scales::default();
     // SAFETY: offsets are those of the layouts.
     unsafe {
         let table = layout
@@ -76,24 +74,21 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
                 let group = tile.add(first / GROUP_ELEMS * full.bytes);
                 let elems = GROUP_ELEMS.min(k - first);
                 let at = if elems == GROUP_ELEMS { full } else { layout.group(elems) };
-                scales(layout, &at, group, elems, &mut s);
+                let to = out.add(shape.scales);
+                let row = 2 * QUAD_BYTES;
+                scales(
+                    layout,
+                    &at,
+                    group,
+                    elems,
+                    Sink { to, subs, unit: shape.unit, sub: row, min: row * subs },
+                );
                 for u in 0..elems / UNIT {
                     let planes = group.add(at.codes + u * 64 * BITS as usize);
                     _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(2048).cast());
                     let quads = unit::<BITS, TABLE>(planes, table);
                     for (q, quad) in quads.into_iter().enumerate() {
                         _mm512_store_si512(out.add(2 * QUAD_BYTES * q).cast(), quad);
-                    }
-                    for j in 0..subs {
-                        let (scale, min) = (&s.scale[u * subs + j], &s.min[u * subs + j]);
-                        let to = out.add(shape.scales + 2 * QUAD_BYTES * j);
-                        _mm512_store_ps(to.cast(), _mm512_load_ps(scale.as_ptr()));
-                        if layout.asymmetric {
-                            _mm512_store_ps(
-                                to.add(2 * QUAD_BYTES * subs).cast(),
-                                _mm512_load_ps(min.as_ptr()),
-                            );
-                        }
                     }
                     out = out.add(shape.unit);
                 }

@@ -19,7 +19,7 @@ use std::cell::RefCell;
 
 use crate::contract::{Finish, Rows};
 use crate::isa::Isa;
-use crate::matvec::push_init;
+use crate::matvec::{MAX_ROWS, push_init};
 use crate::packed::layout::{Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::{Kind, PackedMatrix, STRIP};
 use crate::pool::Ctx;
@@ -35,9 +35,10 @@ const BLOCK_K_FLOAT: usize = 512;
 /// Strips of a chunk, over all matrices of a walk.
 const CHUNK: usize = 4;
 
-/// From this many rows on a panel pays.
+/// From this many rows on a panel pays. Below, the few-rows core re-reads a tile from the second-level cache for every pass, which costs less than
+/// writing a panel, and it reads memory while it multiplies.
 pub(crate) fn pays(isa: Isa, m: usize) -> bool {
-    isa == Isa::Avx512 && m >= 16
+    isa == Isa::Avx512 && m > MAX_ROWS
 }
 
 /// Offsets in a panel's unit, in bytes.

@@ -13,9 +13,8 @@ use std::arch::x86_64::*;
 use super::{IntRows, StripOut};
 use crate::activations::GROUP_FLOATS;
 use crate::packed::FloatKind;
-use crate::packed::avx512::{scales, unit};
-use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
-use crate::packed::unpack::Scales;
+use crate::packed::avx512::{ANY, GroupScales, PLAIN, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
 
 /// Bytes ahead of the read position that are prefetched into the first level.
 const NEAR: usize = 3 << 10;
@@ -63,29 +62,38 @@ struct Tile<'a> {
     init_stride: usize,
 }
 
-/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins.
+/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins.
 #[rustfmt::skip]
 unsafe fn by_format(t: &Tile<'_>, y: &mut [[f32; 2 * LANES]], at: usize) {
     let l = t.layout;
+    let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
     // SAFETY: passed through.
     unsafe {
-        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric) {
-            (1, false, false, false) => by_rows::<1, false, false, false>(t, y, at),
-            (1, true, false, false) => by_rows::<1, true, false, false>(t, y, at),
-            (2, false, true, true) => by_rows::<2, false, true, true>(t, y, at),
-            (2, false, false, false) => by_rows::<2, false, false, false>(t, y, at),
-            (2, true, false, false) => by_rows::<2, true, false, false>(t, y, at),
-            (3, false, true, false) => by_rows::<3, false, true, false>(t, y, at),
-            (3, true, true, false) => by_rows::<3, true, true, false>(t, y, at),
-            (3, true, false, false) => by_rows::<3, true, false, false>(t, y, at),
-            (4, false, false, false) => by_rows::<4, false, false, false>(t, y, at),
-            (4, false, false, true) => by_rows::<4, false, false, true>(t, y, at),
-            (4, true, false, false) => by_rows::<4, true, false, false>(t, y, at),
-            (4, true, true, false) => by_rows::<4, true, true, false>(t, y, at),
-            (5, false, false, false) => by_rows::<5, false, false, false>(t, y, at),
-            (5, false, false, true) => by_rows::<5, false, false, true>(t, y, at),
-            (6, false, true, false) => by_rows::<6, false, true, false>(t, y, at),
-            (8, false, false, false) => by_rows::<8, false, false, false>(t, y, at),
+        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
+            (1, true, false, false, PLAIN, 0) => by_rows::<1, true, false, false, PLAIN, 0>(t, y, at),
+            (2, false, false, false, PLAIN, 0) => by_rows::<2, false, false, false, PLAIN, 0>(t, y, at),
+            (2, false, true, true, 4, 4) => by_rows::<2, false, true, true, 4, 4>(t, y, at),
+            (3, false, true, false, 6, 0) => by_rows::<3, false, true, false, 6, 0>(t, y, at),
+            (3, true, false, false, 4, 0) => by_rows::<3, true, false, false, 4, 0>(t, y, at),
+            (3, true, false, false, 5, 0) => by_rows::<3, true, false, false, 5, 0>(t, y, at),
+            (3, true, true, false, 4, 0) => by_rows::<3, true, true, false, 4, 0>(t, y, at),
+            (3, true, true, false, 5, 0) => by_rows::<3, true, true, false, 5, 0>(t, y, at),
+            (4, false, false, false, PLAIN, 0) => by_rows::<4, false, false, false, PLAIN, 0>(t, y, at),
+            (4, false, false, true, PLAIN, 0) => by_rows::<4, false, false, true, PLAIN, 0>(t, y, at),
+            (4, false, false, true, 6, 6) => by_rows::<4, false, false, true, 6, 6>(t, y, at),
+            (4, true, false, false, PLAIN, 0) => by_rows::<4, true, false, false, PLAIN, 0>(t, y, at),
+            (4, true, false, false, 5, 0) => by_rows::<4, true, false, false, 5, 0>(t, y, at),
+            (4, true, false, false, 6, 0) => by_rows::<4, true, false, false, 6, 0>(t, y, at),
+            (4, true, true, false, 5, 0) => by_rows::<4, true, true, false, 5, 0>(t, y, at),
+            (5, false, false, false, PLAIN, 0) => by_rows::<5, false, false, false, PLAIN, 0>(t, y, at),
+            (5, false, false, true, PLAIN, 0) => by_rows::<5, false, false, true, PLAIN, 0>(t, y, at),
+            (5, false, false, true, 6, 6) => by_rows::<5, false, false, true, 6, 6>(t, y, at),
+            (6, false, true, false, 8, 0) => by_rows::<6, false, true, false, 8, 0>(t, y, at),
+            (8, false, false, false, PLAIN, 0) => by_rows::<8, false, false, false, PLAIN, 0>(t, y, at),
+            // Other scales: all of a group's are computed at its beginning.
+            (4, true, false, false, ..) => by_rows::<4, true, false, false, ANY, 0>(t, y, at),
+            (4, true, true, false, ..) => by_rows::<4, true, true, false, ANY, 0>(t, y, at),
+            (8, false, false, false, ..) => by_rows::<8, false, false, false, ANY, 0>(t, y, at),
             _ => {
                 let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
                 let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
@@ -95,7 +103,14 @@ unsafe fn by_format(t: &Tile<'_>, y: &mut [[f32; 2 * LANES]], at: usize) {
     }
 }
 
-unsafe fn by_rows<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool>(
+unsafe fn by_rows<
+    const BITS: u32,
+    const TABLE: bool,
+    const SUB16: bool,
+    const ASYM: bool,
+    const SC: u32,
+    const MB: u32,
+>(
     t: &Tile<'_>,
     y: &mut [[f32; 2 * LANES]],
     at: usize,
@@ -103,32 +118,40 @@ unsafe fn by_rows<const BITS: u32, const TABLE: bool, const SUB16: bool, const A
     // SAFETY: passed through.
     unsafe {
         match t.rows.len() {
-            1 => run::<BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
-            2 => run::<BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
-            3 => run::<BITS, TABLE, SUB16, ASYM, 3>(t, y, at),
-            4 => run::<BITS, TABLE, SUB16, ASYM, 4>(t, y, at),
-            5 => run::<BITS, TABLE, SUB16, ASYM, 5>(t, y, at),
-            6 => run::<BITS, TABLE, SUB16, ASYM, 6>(t, y, at),
-            7 => run::<BITS, TABLE, SUB16, ASYM, 7>(t, y, at),
-            8 => run::<BITS, TABLE, SUB16, ASYM, 8>(t, y, at),
+            1 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
+            2 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
+            3 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 3>(t, y, at),
+            4 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 4>(t, y, at),
+            5 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 5>(t, y, at),
+            6 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 6>(t, y, at),
+            7 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 7>(t, y, at),
+            8 => run::<BITS, TABLE, SUB16, ASYM, SC, MB, 8>(t, y, at),
             _ => {}
         }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn run<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool, const M: usize>(
+unsafe fn run<
+    const BITS: u32,
+    const TABLE: bool,
+    const SUB16: bool,
+    const ASYM: bool,
+    const SC: u32,
+    const MB: u32,
+    const M: usize,
+>(
     t: &Tile<'_>,
     y: &mut [[f32; 2 * LANES]],
     at: usize,
 ) {
     let Some(rows) = t.rows.first_chunk::<M>() else { return };
     let mut acc = [_mm512_setzero_ps(); M];
-    let mut s = Scales::default();
     let full = t.layout.group(GROUP_ELEMS);
     let subs_per_unit = if SUB16 { 2 } else { 1 };
     // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
     unsafe {
+        let mut s = GroupScales::<SC, MB>::new(t.layout);
         let table = t
             .layout
             .table
@@ -139,12 +162,15 @@ unsafe fn run<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM:
             let elems = GROUP_ELEMS.min(t.k - k0);
             let part = if elems == GROUP_ELEMS { full } else { t.layout.group(elems) };
             prefetch(group, part.codes.div_ceil(64));
-            scales(t.layout, &part, group, elems, &mut s);
+            s.begin::<SUB16>(t.layout, &part, group, elems);
             for u in 0..elems / UNIT {
                 let planes = group.add(part.codes + u * 64 * BITS as usize);
                 prefetch(planes, BITS as usize);
                 let w = unit::<BITS, TABLE>(planes, table);
                 let k = k0 + u * UNIT;
+                let first = u * subs_per_unit;
+                let scale = [s.scale(first), if SUB16 { s.scale(first + 1) } else { _mm512_setzero_ps() }];
+                let min = if ASYM { [s.min(first), s.min(first + subs_per_unit - 1)] } else { scale };
                 for m in 0..M {
                     let a = rows[m].add(k).cast::<i32>();
                     let floats = rows[m].add(t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS);
@@ -155,22 +181,17 @@ unsafe fn run<const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM:
                         for (q, &w) in w.iter().enumerate().skip(half * per).take(per) {
                             idot = _mm512_dpbusd_epi32(idot, w, _mm512_set1_epi32(a.add(q).read_unaligned()));
                         }
-                        let scale = _mm512_load_ps(s.scale[u * subs_per_unit + half].as_ptr());
                         let idot = _mm512_cvtepi32_ps(idot);
                         p = if half == 0 {
-                            _mm512_mul_ps(scale, idot)
+                            _mm512_mul_ps(scale[0], idot)
                         } else {
-                            _mm512_fmadd_ps(scale, idot, p)
+                            _mm512_fmadd_ps(scale[1], idot, p)
                         };
                     }
                     if ASYM {
-                        for half in 0..subs_per_unit {
+                        for (half, min) in min.into_iter().enumerate().take(subs_per_unit) {
                             let sum = _mm512_set1_ps(*floats.add(if SUB16 { 2 + half } else { 1 }));
-                            p = _mm512_fnmadd_ps(
-                                _mm512_load_ps(s.min[u * subs_per_unit + half].as_ptr()),
-                                sum,
-                                p,
-                            );
+                            p = _mm512_fnmadd_ps(min, sum, p);
                         }
                     }
                     acc[m] = _mm512_fmadd_ps(_mm512_set1_ps(*floats), p, acc[m]);

@@ -41,6 +41,8 @@ pub(crate) struct Strips<'a, const P: usize> {
     groups: usize,
     inits: [Vec<i32>; P],
     init_strides: [usize; P],
+    /// Results of the strip at hand: kept, because clearing it for every strip costs as much as a unit or two of the core.
+    y: Box<[StripOut; P]>,
 }
 
 impl<'a, const P: usize> Strips<'a, P> {
@@ -80,7 +82,8 @@ impl<'a, const P: usize> Strips<'a, P> {
                 }
             }
         }
-        Strips { isa, w, inputs, outputs, groups, inits, init_strides }
+        let y = Box::new([[[0.0; STRIP]; MAX_ROWS]; P]);
+        Strips { isa, w, inputs, outputs, groups, inits, init_strides, y }
     }
 
     /// Computes strip `strip` of expert `expert` for all rows and hands the results to `out`.
@@ -88,11 +91,10 @@ impl<'a, const P: usize> Strips<'a, P> {
         let Some(first) = self.w.first() else { return };
         let n0 = strip * STRIP;
         let n = STRIP.min(first.n_out() - n0);
-        let mut y: [StripOut; P] = [[[0.0; STRIP]; MAX_ROWS]; P];
         for (c, (inputs, outputs)) in
             self.inputs.chunks(MAX_ROWS).zip(self.outputs.chunks(MAX_ROWS)).enumerate()
         {
-            for (p, (w, y)) in self.w.iter().zip(&mut y).enumerate() {
+            for (p, (w, y)) in self.w.iter().zip(self.y.iter_mut()).enumerate() {
                 match w.kind() {
                     Kind::Int(layout) => {
                         let stride = self.init_strides[p];
@@ -108,7 +110,7 @@ impl<'a, const P: usize> Strips<'a, P> {
                 }
             }
             for (i, &m) in outputs.iter().enumerate() {
-                let y = y.each_mut().map(|y| &mut y[i][..n]);
+                let y = self.y.each_mut().map(|y| &mut y[i][..n]);
                 // SAFETY: every strip is claimed once, and output rows are distinct.
                 unsafe { out.finish(m, n0, y) };
             }
