@@ -8,6 +8,8 @@
 pub mod adapter;
 pub mod device;
 pub mod graph;
+pub mod kernel;
+pub mod kernels;
 pub mod plan;
 pub mod step;
 

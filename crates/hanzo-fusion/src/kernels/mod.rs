@@ -1,0 +1,11 @@
+//! The engine's device kernels, each written once in the kernel language.
+//!
+//! A kernel is a function from what may differ (format, subgroup width, rows at a time) to a [`crate::kernel::Kernel`]. What is quantized
+//! is read through [`weights`], which knows every block format by its integer view: no kernel names one.
+
+pub mod layout;
+pub mod math;
+pub mod matmul;
+pub mod norm;
+pub mod quantize;
+pub mod weights;
