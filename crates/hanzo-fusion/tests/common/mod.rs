@@ -54,9 +54,9 @@ pub(crate) const DIALECTS: [Dialect; 3] = [Dialect::Cuda, Dialect::Hip, Dialect:
 
 /// The C++ compiler of this machine; `None` where there is none, which `HANZO_REQUIRE=all` does not forgive.
 fn compiler() -> Option<String> {
-    let found = ["c++", "g++", "clang++"].into_iter().find(|name| {
-        Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success())
-    });
+    let found = ["c++", "g++", "clang++"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()));
     if found.is_none() {
         let required = std::env::var("HANZO_REQUIRE").is_ok_and(|v| v == "all");
         assert!(!required, "HANZO_REQUIRE=all, but no C++ compiler was found");

@@ -69,9 +69,10 @@ fn head(out: &mut String, kernel: &Kernel, dialect: Dialect) {
     match dialect {
         Dialect::Cuda | Dialect::Hip => {
             let _ = write!(out, "HZ_KERNEL({}) {}(", kernel.workgroup, kernel.name);
-            let buffers = kernel.buffers.iter().map(|b| {
-                format!("{}{}* __restrict__ {}", pointer(b.access), elem(b.elem), b.name)
-            });
+            let buffers = kernel
+                .buffers
+                .iter()
+                .map(|b| format!("{}{}* __restrict__ {}", pointer(b.access), elem(b.elem), b.name));
             let params = kernel.params.iter().map(|p| format!("{} {}", scalar(p.ty), p.name));
             out.push_str(&buffers.chain(params).collect::<Vec<_>>().join(", "));
             out.push_str(") {\n");

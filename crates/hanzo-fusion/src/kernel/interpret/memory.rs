@@ -158,7 +158,8 @@ impl Memory {
     pub(super) fn store(&mut self, mem: Mem, index: u32, invocation: u32, word: u32) -> Result<(), Fault> {
         let now = self.now(invocation, false);
         let (cell, elem) = self.cell(mem, index)?;
-        if let Some(other) = [cell.write, cell.reads[0], cell.reads[1]].into_iter().find(|a| a.unordered(now)) {
+        if let Some(other) = [cell.write, cell.reads[0], cell.reads[1]].into_iter().find(|a| a.unordered(now))
+        {
             return Err(other.race(index, now));
         }
         cell.write = now;
@@ -179,7 +180,8 @@ impl Memory {
     ) -> Result<u32, Fault> {
         let now = self.now(invocation, true);
         let (cell, _) = self.cell(mem, index)?;
-        if let Some(other) = [cell.write, cell.reads[0], cell.reads[1]].into_iter().find(|a| a.unordered(now)) {
+        if let Some(other) = [cell.write, cell.reads[0], cell.reads[1]].into_iter().find(|a| a.unordered(now))
+        {
             return Err(other.race(index, now));
         }
         let old = cell.word.ok_or(Fault::Undefined(index))?;

@@ -15,7 +15,8 @@ use hanzo_quant::{f16, f16_to_f32};
 use thiserror::Error;
 
 use super::ir::{
-    BinOp, Block, Builtin, Cast, Combine, Dot, Elem, Frag, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp, ValueId,
+    BinOp, Block, Builtin, Cast, Combine, Dot, Elem, Frag, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp,
+    ValueId,
 };
 use memory::{Fault, Memory};
 
@@ -88,7 +89,8 @@ pub fn run(
         at: Location::caller(),
     };
     if buffers.len() != kernel.buffers.len() || params.len() != kernel.params.len() {
-        return machine.fault(0, format!("{} buffers and {} parameters are bound", buffers.len(), params.len()));
+        return machine
+            .fault(0, format!("{} buffers and {} parameters are bound", buffers.len(), params.len()));
     }
     let full: Mask = (0..kernel.workgroup).collect();
     for z in 0..grid[2] {
@@ -183,9 +185,9 @@ impl Machine<'_> {
                     convert(*cast, from, *to, m.get(*a, t)).or_else(|e| m.fault(t, e))
                 })?;
             }
-            Op::Dot4(kind, a, b, acc) => self.each(mask, &mut out, |m, t| {
-                Ok(dot4(*kind, m.get(*a, t), m.get(*b, t), m.get(*acc, t)))
-            })?,
+            Op::Dot4(kind, a, b, acc) => {
+                self.each(mask, &mut out, |m, t| Ok(dot4(*kind, m.get(*a, t), m.get(*b, t), m.get(*acc, t))))?
+            }
             Op::Load { mem, index, lanes } => {
                 for &t in mask {
                     let first = self.get(*index, t);
@@ -236,7 +238,9 @@ impl Machine<'_> {
                 return Ok(());
             }
             Op::SubgroupReduce(op, a) => self.reduce(*op, *a, mask, &mut out)?,
-            Op::ShuffleXor(a, bits) => self.shuffle(*a, mask, &mut out, |m, t| t % m.kernel.subgroup ^ bits)?,
+            Op::ShuffleXor(a, bits) => {
+                self.shuffle(*a, mask, &mut out, |m, t| (t % m.kernel.subgroup) ^ bits)?
+            }
             Op::Shuffle(a, lane) => self.shuffle(*a, mask, &mut out, |m, t| m.get(*lane, t))?,
             Op::Ballot(a) => {
                 let width = self.kernel.subgroup;
@@ -262,7 +266,9 @@ impl Machine<'_> {
                 self.frags[*f as usize] = vec![0; n / self.kernel.subgroup as usize * TILE * TILE];
                 return Ok(());
             }
-            Op::FragLoad { .. } | Op::FragStore { .. } | Op::FragMulAdd { .. } => return self.fragment(&inst.op, mask),
+            Op::FragLoad { .. } | Op::FragStore { .. } | Op::FragMulAdd { .. } => {
+                return self.fragment(&inst.op, mask);
+            }
             Op::Raw { fallback, .. } => self.each(mask, &mut out, |m, t| Ok(m.get(*fallback, t)))?,
         }
         if let Some((id, _)) = inst.def {
@@ -299,7 +305,8 @@ impl Machine<'_> {
     ) -> Result<(), RunError> {
         let at = self.at;
         // The bounds are values of the enclosing block: they stay as they are while the body runs.
-        let mut now: Vec<u32> = (0..self.kernel.workgroup).map(|t| self.values[start.0 as usize][t as usize]).collect();
+        let mut now: Vec<u32> =
+            (0..self.kernel.workgroup).map(|t| self.values[start.0 as usize][t as usize]).collect();
         let mut active: Mask = mask.clone();
         loop {
             active.retain(|&t| now[t as usize] < self.get(end, t));
@@ -328,7 +335,7 @@ impl Machine<'_> {
         while offset > 0 {
             let before = now.clone();
             for &t in mask {
-                let other = t / width * width + (t % width ^ offset);
+                let other = t / width * width + ((t % width) ^ offset);
                 now[t as usize] = combine(op, scalar, before[t as usize], before[other as usize]);
             }
             offset /= 2;
