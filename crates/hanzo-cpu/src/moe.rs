@@ -82,7 +82,7 @@ pub(crate) fn run<const P: usize>(
             if gemm::pays(ctx.isa(), pairs.len()) {
                 if many.as_ref().is_none_or(|(e, _)| *e != expert) {
                     let block = gemm::gather(x, k, pairs, |pair| pair as usize / x_div, space);
-                    many = Some((expert, gemm::Core::new(w, block, space)));
+                    many = Some((expert, gemm::Core::new(ctx.isa(), w, block, space)));
                 }
                 if let Some((_, core)) = &many {
                     core.strips(space, expert, taken, out);

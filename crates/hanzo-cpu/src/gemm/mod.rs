@@ -13,6 +13,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use std::cell::RefCell;
@@ -24,8 +26,10 @@ use crate::packed::layout::{Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::{Kind, PackedMatrix, STRIP};
 use crate::pool::Ctx;
 
-/// Rows of a register tile.
+/// Most rows of a register tile.
 pub(crate) const TILE: usize = 7;
+/// From this many rows on a panel pays with AVX2.
+const AVX2_ROWS: usize = 6;
 /// Rows of a block.
 const BLOCK_ROWS: usize = 512;
 /// Elements of k in a block, for block formats.
@@ -35,10 +39,24 @@ const BLOCK_K_FLOAT: usize = 512;
 /// Strips of a chunk, over all matrices of a walk.
 const CHUNK: usize = 4;
 
-/// From this many rows on a panel pays. Below, the few-rows core re-reads a tile from the second-level cache for every pass, which costs less than
-/// writing a panel, and it reads memory while it multiplies.
+/// Whether a panel pays for `m` rows. With AVX-512, below, the few-rows core re-reads a tile from the second-level cache for every pass, which costs less
+/// than writing a panel, and it reads memory while it multiplies. With AVX2 the panel's tile is much the faster.
 pub(crate) fn pays(isa: Isa, m: usize) -> bool {
-    isa == Isa::Avx512 && m > MAX_ROWS
+    match isa {
+        Isa::Scalar => false,
+        Isa::Avx2 | Isa::AvxVnni => m >= AVX2_ROWS,
+        Isa::Avx512 => m > MAX_ROWS,
+    }
+}
+
+/// Rows of a register tile of this instruction set, at most [`TILE`].
+fn tile_rows(isa: Isa) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(isa, Isa::Avx2 | Isa::AvxVnni) {
+        return avx2::TILE;
+    }
+    let _ = isa;
+    TILE
 }
 
 /// Offsets in a panel's unit, in bytes.
@@ -133,7 +151,7 @@ pub(crate) fn run<const P: usize>(
     with_workspace(|space| {
         for row in (0..m).step_by(BLOCK_ROWS) {
             let block = block_of(x, row, BLOCK_ROWS.min(m - row));
-            let core = Core::new(w, block, space);
+            let core = Core::new(ctx.isa(), w, block, space);
             ctx.claim(strips.div_ceil(chunk), |i| {
                 core.strips(space, 0, i * chunk..strips.min((i + 1) * chunk), out);
             });
@@ -196,13 +214,14 @@ pub(crate) fn chunk<const P: usize>(strips: usize, threads: usize) -> usize {
 
 /// The contraction of a block of rows with any strips of `P` matrices.
 pub(crate) struct Core<'a, const P: usize> {
+    isa: Isa,
     w: [&'a PackedMatrix; P],
     block: Block<'a>,
 }
 
 impl<'a, const P: usize> Core<'a, P> {
     /// Prepares the initial values of the block's dots in the workspace.
-    pub(crate) fn new(w: [&'a PackedMatrix; P], block: Block<'a>, space: &mut Workspace) -> Self {
+    pub(crate) fn new(isa: Isa, w: [&'a PackedMatrix; P], block: Block<'a>, space: &mut Workspace) -> Self {
         for (w, init) in w.iter().zip(&mut space.inits) {
             init.clear();
             let Kind::Int(layout) = w.kind() else { continue };
@@ -219,7 +238,7 @@ impl<'a, const P: usize> Core<'a, P> {
                 push_init(layout, sums, init);
             }
         }
-        Core { w, block }
+        Core { isa, w, block }
     }
 
     /// Computes strips of expert `expert`, all rows of the block.
@@ -242,12 +261,12 @@ impl<'a, const P: usize> Core<'a, P> {
             // SAFETY: just reserved.
             unsafe { std::ptr::write_bytes(sums, 0, STRIP * P * count * m) };
         }
-        let tiles = m.div_ceil(TILE);
+        let tiles = m.div_ceil(tile_rows(self.isa));
         for k0 in (0..k).step_by(step) {
             let ks = step.min(k - k0);
             for (p, w) in self.w.iter().enumerate() {
                 for (s, strip) in strips.clone().enumerate() {
-                    unpack(w, expert, strip, (k0, ks), panel(p, s));
+                    unpack(self.isa, w, expert, strip, (k0, ks), panel(p, s));
                 }
             }
             for t in 0..tiles {
@@ -268,7 +287,8 @@ impl<'a, const P: usize> Core<'a, P> {
                                 y[p].cast::<[[f32; STRIP]; TILE]>().write([[0.0; STRIP]; TILE]);
                             }
                             let init = space.inits.get(p).map_or(&[][..], Vec::as_slice);
-                            tile(w, panel(p, s), &self.block, init, (row, end - row), (k0, ks), y[p]);
+                            let rows = (row, end - row);
+                            tile(self.isa, w, panel(p, s), &self.block, init, rows, (k0, ks), y[p]);
                         }
                     }
                     if k0 + ks == k {
@@ -295,14 +315,19 @@ fn panel_bytes(w: &PackedMatrix, ks: usize) -> usize {
 }
 
 /// Unpacks a block of k of one strip.
-fn unpack(w: &PackedMatrix, expert: usize, strip: usize, (k0, ks): (usize, usize), panel: *mut u8) {
+fn unpack(isa: Isa, w: &PackedMatrix, expert: usize, strip: usize, (k0, ks): (usize, usize), panel: *mut u8) {
     let tiles = [w.tile(expert, 2 * strip), w.tile(expert, 2 * strip + 1)];
     // SAFETY: tiles of this matrix; the panel has `panel_bytes`; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        match w.kind() {
-            Kind::Int(layout) => avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel),
-            Kind::Float(kind) => avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
+        match (w.kind(), isa) {
+            (Kind::Int(layout), Isa::Avx512) => avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel),
+            (Kind::Float(kind), Isa::Avx512) => avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
+            (Kind::Int(layout), _) => {
+                let vnni = isa == Isa::AvxVnni;
+                avx2::unpack(layout, tiles, w.n_in(), (k0, ks / UNIT), panel, vnni);
+            }
+            (Kind::Float(kind), _) => avx2::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
         }
     }
 }
@@ -311,7 +336,9 @@ fn unpack(w: &PackedMatrix, expert: usize, strip: usize, (k0, ks): (usize, usize
 ///
 /// # Safety
 /// The panel must hold this block of k, `y` the sums of `columns.1` rows.
+#[allow(clippy::too_many_arguments)]
 unsafe fn tile(
+    isa: Isa,
     w: &PackedMatrix,
     panel: *const u8,
     block: &Block<'_>,
@@ -323,11 +350,18 @@ unsafe fn tile(
     // SAFETY: passed through; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        match w.kind() {
-            Kind::Int(layout) => {
+        match (w.kind(), isa) {
+            (Kind::Int(layout), Isa::Avx512) => {
                 avx512::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y);
             }
-            Kind::Float(_) => avx512::float_tile(panel.cast(), block, columns, (k0, ks), y),
+            (Kind::Float(_), Isa::Avx512) => {
+                avx512::float_tile(panel.cast(), block, columns, (k0, ks), y);
+            }
+            (Kind::Int(layout), _) => {
+                let vnni = isa == Isa::AvxVnni;
+                avx2::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y, vnni);
+            }
+            (Kind::Float(_), _) => avx2::float_tile(panel.cast(), block, columns, (k0, ks), y),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The core with AVX2, for few and many rows: one tile of 16 outputs in two halves of eight, up to 6 activation rows a pass.
+//! The few-rows core with AVX2: one tile of 16 outputs in two halves of eight, up to 4 activation rows a pass.
 //!
 //! With AVX-VNNI four products are one `vpdpbusd`. Without, `vpmaddubsw` adds pairs of products in 16 bits, which saturates for codes
 //! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2).
-#![allow(unsafe_code)]
+// Loops over lanes and rows index: iterator chains are not unrolled in functions of another instruction set.
+#![allow(unsafe_code, clippy::needless_range_loop)]
 
 use std::arch::x86_64::*;
 
@@ -14,16 +15,15 @@ use crate::packed::unpack::Scales;
 use crate::packed::{FloatKind, STRIP};
 
 /// Rows that a pass holds accumulators for.
-const PASS: usize = 6;
+const PASS: usize = 4;
 /// Bytes ahead of the read position that are prefetched into the first and the second level.
 const AHEAD: (usize, usize) = (3 << 10, 12 << 10);
 
 /// The body of both: a macro, because the two differ in the instruction sets they are compiled for.
 macro_rules! body {
-    ($dot:ident, $DOT:expr, $BITS:ident, $TABLE:ident, $M:ident, $t:ident, $y:ident, $at:ident) => {{
+    ($dots:ident, $DOT:expr, $BITS:ident, $TABLE:ident, $SUB16:ident, $ASYM:ident, $M:ident, $t:ident, $y:ident, $at:ident) => {{
         let Some(rows) = $t.rows.first_chunk::<$M>() else { return };
-        let (sub16, asymmetric) = ($t.layout.sub == 16, $t.layout.asymmetric);
-        let per_unit = if sub16 { 2 } else { 1 };
+        let per_unit = if $SUB16 { 2 } else { 1 };
         let mut s = Scales::default();
         let full = $t.layout.group(GROUP_ELEMS);
         // Wide codes are multiplied signed: no offset to start from.
@@ -67,9 +67,7 @@ macro_rules! body {
                                 };
                                 let mut idot = _mm256_set1_epi32(start);
                                 let per = QUADS / per_unit;
-                                for q in half * per..(half + 1) * per {
-                                    idot = $dot!(idot, w[q], _mm256_set1_epi32(a.add(q).read_unaligned()));
-                                }
+                                idot = $dots!(idot, w, a, half * per, per);
                                 let scale = _mm256_loadu_ps(s.scale[u * per_unit + half].as_ptr().add(8 * h));
                                 let idot = _mm256_cvtepi32_ps(idot);
                                 p = if half == 0 {
@@ -78,9 +76,9 @@ macro_rules! body {
                                     _mm256_fmadd_ps(scale, idot, p)
                                 };
                             }
-                            if asymmetric {
+                            if $ASYM {
                                 for half in 0..per_unit {
-                                    let sum = _mm256_set1_ps(*floats.add(if sub16 { 2 + half } else { 1 }));
+                                    let sum = _mm256_set1_ps(*floats.add(if $SUB16 { 2 + half } else { 1 }));
                                     let min = _mm256_loadu_ps(s.min[u * per_unit + half].as_ptr().add(8 * h));
                                     p = _mm256_fnmadd_ps(min, sum, p);
                                 }
@@ -155,26 +153,34 @@ struct Tile<'a> {
 
 #[rustfmt::skip]
 unsafe fn by_format<const DOT: u8>(t: &Tile<'_>, y: &mut [[f32; STRIP]], at: usize) {
+    let l = t.layout;
     // SAFETY: passed through.
     unsafe {
-        match (t.layout.bits, t.layout.table.is_some()) {
-            (1, false) => by_rows::<DOT, 1, false>(t, y, at),
-            (1, true) => by_rows::<DOT, 1, true>(t, y, at),
-            (2, false) => by_rows::<DOT, 2, false>(t, y, at),
-            (2, true) => by_rows::<DOT, 2, true>(t, y, at),
-            (3, false) => by_rows::<DOT, 3, false>(t, y, at),
-            (3, true) => by_rows::<DOT, 3, true>(t, y, at),
-            (4, false) => by_rows::<DOT, 4, false>(t, y, at),
-            (4, true) => by_rows::<DOT, 4, true>(t, y, at),
-            (5, _) => by_rows::<DOT, 5, false>(t, y, at),
-            (6, _) => by_rows::<DOT, 6, false>(t, y, at),
-            (7, _) => by_rows::<DOT, 7, false>(t, y, at),
-            _ => by_rows::<DOT, 8, false>(t, y, at),
+        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric) {
+            (1, true, false, false) => by_rows::<DOT, 1, true, false, false>(t, y, at),
+            (2, false, false, false) => by_rows::<DOT, 2, false, false, false>(t, y, at),
+            (2, false, true, true) => by_rows::<DOT, 2, false, true, true>(t, y, at),
+            (3, false, true, false) => by_rows::<DOT, 3, false, true, false>(t, y, at),
+            (3, true, false, false) => by_rows::<DOT, 3, true, false, false>(t, y, at),
+            (3, true, true, false) => by_rows::<DOT, 3, true, true, false>(t, y, at),
+            (4, false, false, false) => by_rows::<DOT, 4, false, false, false>(t, y, at),
+            (4, false, false, true) => by_rows::<DOT, 4, false, false, true>(t, y, at),
+            (4, true, false, false) => by_rows::<DOT, 4, true, false, false>(t, y, at),
+            (4, true, true, false) => by_rows::<DOT, 4, true, true, false>(t, y, at),
+            (5, false, false, false) => by_rows::<DOT, 5, false, false, false>(t, y, at),
+            (5, false, false, true) => by_rows::<DOT, 5, false, false, true>(t, y, at),
+            (6, false, true, false) => by_rows::<DOT, 6, false, true, false>(t, y, at),
+            (8, false, false, false) => by_rows::<DOT, 8, false, false, false>(t, y, at),
+            _ => {
+                let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
+                let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
+                super::scalar::int_tile(l, std::slice::from_raw_parts(tile, bytes), t.k, &x, at, y)
+            }
         }
     }
 }
 
-unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool>(
+unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool>(
     t: &Tile<'_>,
     y: &mut [[f32; STRIP]],
     at: usize,
@@ -182,14 +188,14 @@ unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool>(
     // SAFETY: passed through.
     unsafe {
         match t.rows.len() {
-            1 if DOT == VNNI => run_vnni::<BITS, TABLE, 1>(t, y, at),
-            2 if DOT == VNNI => run_vnni::<BITS, TABLE, 2>(t, y, at),
-            3 | 4 if DOT == VNNI => padded::<4>(t, y, |t, y| run_vnni::<BITS, TABLE, 4>(t, y, at)),
-            _ if DOT == VNNI => padded::<PASS>(t, y, |t, y| run_vnni::<BITS, TABLE, PASS>(t, y, at)),
-            1 => run::<DOT, BITS, TABLE, 1>(t, y, at),
-            2 => run::<DOT, BITS, TABLE, 2>(t, y, at),
-            3 | 4 => padded::<4>(t, y, |t, y| run::<DOT, BITS, TABLE, 4>(t, y, at)),
-            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, PASS>(t, y, at)),
+            1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
+            2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
+            _ if DOT == VNNI => {
+                padded::<PASS>(t, y, |t, y| run_vnni::<BITS, TABLE, SUB16, ASYM, PASS>(t, y, at));
+            }
+            1 => run::<DOT, BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
+            2 => run::<DOT, BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
+            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, SUB16, ASYM, PASS>(t, y, at)),
         }
     }
 }
@@ -220,44 +226,78 @@ fn padded<const M: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-unsafe fn run_vnni<const BITS: u32, const TABLE: bool, const M: usize>(
+unsafe fn run_vnni<
+    const BITS: u32,
+    const TABLE: bool,
+    const SUB16: bool,
+    const ASYM: bool,
+    const M: usize,
+>(
     t: &Tile<'_>,
     y: &mut [[f32; STRIP]],
     at: usize,
 ) {
-    macro_rules! dot {
-        ($idot:expr, $w:expr, $a:expr) => {
-            _mm256_dpbusd_avx_epi32($idot, $w, $a)
-        };
+    macro_rules! dots {
+        ($idot:expr, $w:expr, $a:expr, $first:expr, $count:expr) => {{
+            let mut idot = $idot;
+            for q in $first..$first + $count {
+                idot = _mm256_dpbusd_avx_epi32(idot, $w[q], _mm256_set1_epi32($a.add(q).read_unaligned()));
+            }
+            idot
+        }};
     }
-    body!(dot, VNNI, BITS, TABLE, M, t, y, at)
+    body!(dots, VNNI, BITS, TABLE, SUB16, ASYM, M, t, y, at)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn run<const DOT: u8, const BITS: u32, const TABLE: bool, const M: usize>(
+unsafe fn run<
+    const DOT: u8,
+    const BITS: u32,
+    const TABLE: bool,
+    const SUB16: bool,
+    const ASYM: bool,
+    const M: usize,
+>(
     t: &Tile<'_>,
     y: &mut [[f32; STRIP]],
     at: usize,
 ) {
     let ones = _mm256_set1_epi16(1);
-    macro_rules! dot {
-        ($idot:expr, $w:expr, $a:expr) => {{
-            let pairs = if DOT == WIDE {
-                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
-            } else {
-                _mm256_maddubs_epi16($w, $a)
-            };
-            _mm256_add_epi32($idot, _mm256_madd_epi16(pairs, ones))
+    // Sums of products that 16 bits hold: two at 127 times the widest code each.
+    let span = match BITS {
+        _ if DOT == WIDE || TABLE => 1,
+        5 => 4,
+        6 => 2,
+        7.. => 1,
+        _ => QUADS,
+    };
+    macro_rules! dots {
+        ($idot:expr, $w:expr, $a:expr, $first:expr, $count:expr) => {{
+            let mut idot = $idot;
+            let mut sums = _mm256_setzero_si256();
+            for i in 0..$count {
+                let w = $w[$first + i];
+                let a = _mm256_set1_epi32($a.add($first + i).read_unaligned());
+                let pairs = if DOT == WIDE {
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+                } else {
+                    _mm256_maddubs_epi16(w, a)
+                };
+                sums = if i % span == 0 { pairs } else { _mm256_add_epi16(sums, pairs) };
+                if i % span == span - 1 || i == $count - 1 {
+                    idot = _mm256_add_epi32(idot, _mm256_madd_epi16(sums, ones));
+                }
+            }
+            idot
         }};
     }
-    body!(dot, DOT, BITS, TABLE, M, t, y, at)
+    body!(dots, DOT, BITS, TABLE, SUB16, ASYM, M, t, y, at)
 }
 
 /// Outputs `at..at + 16` of every row, for a float format.
 ///
 /// # Safety
 /// Needs AVX2, FMA and F16C; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
-#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn float_tile(
     kind: FloatKind,
     tile: *const u8,
@@ -267,36 +307,72 @@ pub(super) unsafe fn float_tile(
     y: &mut StripOut,
 ) {
     for (rows, y) in rows.chunks(4).zip(y.chunks_mut(4)) {
-        let mut acc = [[_mm256_setzero_ps(); 2]; 4];
-        // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+        // SAFETY: passed through.
         unsafe {
-            for k in 0..k {
-                let from = tile.add(k * LANES * kind.bytes());
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD.0).cast());
-                _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(AHEAD.1).cast());
-                let mut w = [_mm256_setzero_ps(); 2];
-                for (h, w) in w.iter_mut().enumerate() {
-                    let from = from.add(8 * h * kind.bytes());
-                    *w = match kind {
-                        FloatKind::F32 => _mm256_loadu_ps(from.cast()),
-                        FloatKind::F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
-                        FloatKind::Bf16 => {
-                            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-                            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-                        }
-                    };
-                }
-                for (row, acc) in rows.iter().zip(&mut acc) {
-                    let x = _mm256_set1_ps(*row.cast::<f32>().add(k));
-                    acc[0] = _mm256_fmadd_ps(w[0], x, acc[0]);
-                    acc[1] = _mm256_fmadd_ps(w[1], x, acc[1]);
+            match kind {
+                FloatKind::F32 => float_rows::<4, false>(tile, k, rows, at, y),
+                FloatKind::F16 => float_rows::<2, false>(tile, k, rows, at, y),
+                FloatKind::Bf16 => float_rows::<2, true>(tile, k, rows, at, y),
+            }
+        }
+    }
+}
+
+unsafe fn float_rows<const BYTES: usize, const BF16: bool>(
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut [[f32; STRIP]],
+) {
+    // SAFETY: passed through.
+    unsafe {
+        match rows.len() {
+            1 => float_run::<BYTES, BF16, 1>(tile, k, rows, at, y),
+            2 => float_run::<BYTES, BF16, 2>(tile, k, rows, at, y),
+            3 => float_run::<BYTES, BF16, 3>(tile, k, rows, at, y),
+            4 => float_run::<BYTES, BF16, 4>(tile, k, rows, at, y),
+            _ => {}
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
+    tile: *const u8,
+    k: usize,
+    rows: &[*const u8],
+    at: usize,
+    y: &mut [[f32; STRIP]],
+) {
+    let Some(rows) = rows.first_chunk::<M>() else { return };
+    let mut acc = [[_mm256_setzero_ps(); 2]; M];
+    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+    unsafe {
+        for k in 0..k {
+            let from = tile.add(k * LANES * BYTES);
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD.0).cast());
+            _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(AHEAD.1).cast());
+            for h in 0..2 {
+                let from = from.add(8 * h * BYTES);
+                let w = if BYTES == 4 {
+                    _mm256_loadu_ps(from.cast())
+                } else if BF16 {
+                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                } else {
+                    _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
+                };
+                for m in 0..M {
+                    let x = _mm256_set1_ps(*rows[m].cast::<f32>().add(k));
+                    acc[m][h] = _mm256_fmadd_ps(w, x, acc[m][h]);
                 }
             }
-            for (acc, y) in acc.into_iter().zip(y).take(rows.len()) {
-                let y: *mut f32 = y[at..at + LANES].as_mut_ptr();
-                _mm256_storeu_ps(y, acc[0]);
-                _mm256_storeu_ps(y.add(8), acc[1]);
-            }
+        }
+        for (acc, y) in acc.into_iter().zip(y) {
+            let y: *mut f32 = y[at..at + LANES].as_mut_ptr();
+            _mm256_storeu_ps(y, acc[0]);
+            _mm256_storeu_ps(y.add(8), acc[1]);
         }
     }
 }

@@ -1,31 +1,85 @@
 //! Unpacking with AVX2: as the AVX-512 path does, in halves of eight rows.
-#![allow(unsafe_code)]
+// Loops over lanes and rows index: iterator chains are not unrolled in functions of another instruction set.
+#![allow(unsafe_code, clippy::needless_range_loop)]
 
 use std::arch::x86_64::*;
 
-use super::layout::{GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super, plane_widths};
+use super::layout::{GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
 use super::unpack::Scales;
 
-/// Item `i` of `n` items of 16 bytes in bit planes.
+/// Item `i` of the `N` in a plane of `P` bits.
+///
+/// # Safety
+/// Needs AVX2; the plane must be readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn plane<const P: usize, const N: usize>(plane: *const u8, i: usize) -> __m128i {
+    let words = N * P / 8;
+    // SAFETY: word `i mod words` of the plane, of 16 bytes.
+    let word = unsafe { _mm_loadu_si128(plane.add(i % words * LANES).cast()) };
+    // Shifts are of 16-bit lanes; the mask drops what came from the neighbouring byte.
+    let part = _mm_srl_epi16(word, _mm_cvtsi32_si128((P * (i / words)) as i32));
+    _mm_and_si128(part, _mm_set1_epi8(((1u32 << P) - 1) as u8 as i8))
+}
+
+/// Item `i` of `N` items of 16 bytes in bit planes, of 4, 5, 6 or 8 bits.
 ///
 /// # Safety
 /// Needs AVX2; the planes must be readable.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn item(planes: *const u8, bits: u32, n: usize, i: usize) -> __m128i {
-    let mut value = _mm_setzero_si128();
-    let (mut base, mut low) = (0, 0);
-    for &p in plane_widths(bits) {
-        let words = n * p as usize / 8;
-        // SAFETY: word `i mod words` of the plane, of 16 bytes.
-        let word = unsafe { _mm_loadu_si128(planes.add(base + i % words * LANES).cast()) };
-        let down = _mm_cvtsi32_si128((p * (i / words) as u32) as i32);
-        let part = _mm_and_si128(_mm_srl_epi16(word, down), _mm_set1_epi8(((1u32 << p) - 1) as i8));
-        value = _mm_or_si128(value, _mm_sll_epi16(part, _mm_cvtsi32_si128(low)));
-        base += words * LANES;
-        low += p as i32;
+unsafe fn item<const BITS: u32, const N: usize>(planes: *const u8, i: usize) -> __m128i {
+    // SAFETY: passed through; planes lie one after the other, widest first.
+    unsafe {
+        let rest = planes.add(N * LANES / 2);
+        match BITS {
+            8 => _mm_loadu_si128(planes.add(i * LANES).cast()),
+            4 => plane::<4, N>(planes, i),
+            5 => _mm_or_si128(plane::<4, N>(planes, i), _mm_slli_epi16::<4>(plane::<1, N>(rest, i))),
+            _ => _mm_or_si128(plane::<4, N>(planes, i), _mm_slli_epi16::<4>(plane::<2, N>(rest, i))),
+        }
     }
-    value
+}
+
+/// Scales (and mins) of formats with integer scales: one `d` over the whole group.
+///
+/// # Safety
+/// As [`scales`], for a layout with these widths and number of sub-blocks.
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+unsafe fn integer_scales<const SC: u32, const M: u32, const SUBS: usize>(
+    layout: &Layout,
+    at: &GroupLayout,
+    group: *const u8,
+    factor: f32,
+    out: &mut Scales,
+) {
+    let offset = _mm256_set1_epi32(layout.sc_offset);
+    // SAFETY: offsets are those of the group's layout.
+    unsafe {
+        let [mut d, mut dmin] = [[_mm256_setzero_ps(); 2]; 2];
+        for h in 0..2 {
+            let wide = _mm256_cvtph_ps(_mm_loadu_si128(group.add(16 * h).cast()));
+            d[h] = _mm256_mul_ps(wide, _mm256_set1_ps(factor));
+            if M > 0 {
+                dmin[h] = _mm256_cvtph_ps(_mm_loadu_si128(group.add(at.dmin + 16 * h).cast()));
+            }
+        }
+        for j in 0..SUBS {
+            let sc = item::<SC, SUBS>(group.add(at.sc), j);
+            for h in 0..2 {
+                let sc = _mm256_cvtepi32_ps(_mm256_sub_epi32(widen(sc, h), offset));
+                _mm256_store_ps(out.scale[j].as_mut_ptr().add(8 * h), _mm256_mul_ps(d[h], sc));
+            }
+            if M > 0 {
+                let m = item::<M, SUBS>(group.add(at.m), j);
+                for h in 0..2 {
+                    let m = _mm256_cvtepi32_ps(widen(m, h));
+                    _mm256_store_ps(out.min[j].as_mut_ptr().add(8 * h), _mm256_mul_ps(dmin[h], m));
+                }
+            }
+        }
+    }
 }
 
 /// Bytes 8h..8h + 8, as integers.
@@ -48,24 +102,32 @@ pub(crate) unsafe fn scales(
     out: &mut Scales,
 ) {
     let subs = elems / layout.sub;
-    let sc_offset = _mm256_set1_epi32(layout.sc_offset);
     // SAFETY: offsets are those of the group's layout.
     unsafe {
+        if let Super::F16 { factor } = layout.super_scale {
+            // The widths that occur.
+            match (layout.sc_bits, layout.m_bits, subs) {
+                (0, 0, _) => {}
+                (4, 0, 8) => return integer_scales::<4, 0, 8>(layout, at, group, factor, out),
+                (4, 0, 16) => return integer_scales::<4, 0, 16>(layout, at, group, factor, out),
+                (4, 4, 16) => return integer_scales::<4, 4, 16>(layout, at, group, factor, out),
+                (5, 0, 8) => return integer_scales::<5, 0, 8>(layout, at, group, factor, out),
+                (5, 0, 16) => return integer_scales::<5, 0, 16>(layout, at, group, factor, out),
+                (6, 0, 8) => return integer_scales::<6, 0, 8>(layout, at, group, factor, out),
+                (6, 0, 16) => return integer_scales::<6, 0, 16>(layout, at, group, factor, out),
+                (6, 6, 8) => return integer_scales::<6, 6, 8>(layout, at, group, factor, out),
+                (8, 0, 16) => return integer_scales::<8, 0, 16>(layout, at, group, factor, out),
+                _ => {
+                    let group = std::slice::from_raw_parts(group, at.bytes);
+                    return super::unpack::scales(layout, group, elems, out);
+                }
+            }
+        }
         for j in 0..subs {
             let block = j * layout.sub / layout.super_elems;
-            let sc = if layout.sc_bits > 0 {
-                item(group.add(at.sc), layout.sc_bits, subs, j)
-            } else {
-                _mm_setzero_si128()
-            };
-            let m = if layout.m_bits > 0 {
-                item(group.add(at.m), layout.m_bits, subs, j)
-            } else {
-                _mm_setzero_si128()
-            };
             for h in 0..2 {
                 let index = LANES * block + 8 * h;
-                let mut d = match layout.super_scale {
+                let d = match layout.super_scale {
                     Super::F16 { factor } => {
                         let d = _mm256_cvtph_ps(_mm_loadu_si128(group.add(2 * index).cast()));
                         _mm256_mul_ps(d, _mm256_set1_ps(factor))
@@ -87,16 +149,9 @@ pub(crate) unsafe fn scales(
                         _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(s, top)), scale)
                     }
                 };
-                if layout.sc_bits > 0 {
-                    let sc = _mm256_sub_epi32(widen(sc, h), sc_offset);
-                    d = _mm256_mul_ps(d, _mm256_cvtepi32_ps(sc));
-                }
                 _mm256_storeu_ps(out.scale[j].as_mut_ptr().add(8 * h), d);
                 if layout.asymmetric {
-                    let mut min = _mm256_cvtph_ps(_mm_loadu_si128(group.add(at.dmin + 2 * index).cast()));
-                    if layout.m_bits > 0 {
-                        min = _mm256_mul_ps(min, _mm256_cvtepi32_ps(widen(m, h)));
-                    }
+                    let min = _mm256_cvtph_ps(_mm_loadu_si128(group.add(at.dmin + 2 * index).cast()));
                     _mm256_storeu_ps(out.min[j].as_mut_ptr().add(8 * h), min);
                 }
             }
