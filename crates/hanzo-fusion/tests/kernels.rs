@@ -1,12 +1,13 @@
 //! The kernels against the CPU oracle, and every dialect's text against the interpreter.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, unsafe_code)]
 
 mod common;
 
+use common::vulkan::Vulkan;
 use common::{Case, Rng, dialects_agree, same};
-use hanzo_fusion::kernel::Kernel;
-use hanzo_fusion::kernel::interpret::BufferData;
+use hanzo_fusion::kernel::interpret::{BufferData, FmaRounding};
 use hanzo_fusion::kernel::opt::optimize;
+use hanzo_fusion::kernel::{Access, Kernel};
 use hanzo_fusion::kernels::layout::Layout;
 use hanzo_fusion::kernels::norm::Residual;
 use hanzo_fusion::kernels::{matmul, norm, quantize};
@@ -230,4 +231,53 @@ fn matvec_says_the_same_in_every_dialect() {
     let cases: Vec<_> =
         formats().map(|(_, layout)| matvec_case(layout, 32, [3, 2, 2], true, &mut rng).0).collect();
     dialects_agree("matvec", &cases);
+}
+
+/// The first place where the two differ by more than `ulps`, with what stands there.
+fn difference(case: &Case, want: &[BufferData], got: &[BufferData], ulps: u32) -> Option<String> {
+    let written =
+        case.kernel.buffers.iter().zip(want).zip(got).filter(|((decl, _), _)| decl.access != Access::Read);
+    written.into_iter().find_map(|((decl, want), got)| {
+        want.words.iter().zip(&got.words).enumerate().find_map(|(i, (want, got))| {
+            let (want, got) = ((*want)?, (*got)?);
+            // Neighbouring floats of one sign have neighbouring bits.
+            let near = want.abs_diff(got) <= ulps || same(want, got) || (want | got) << 1 == 0;
+            let [w, g] = [want, got].map(f32::from_bits);
+            let name = &case.kernel.name;
+            let text = format!(
+                "{name} `{}`[{i}]: {g:e} ({got:#x}), the interpreter has {w:e} ({want:#x})",
+                decl.name
+            );
+            (!near).then_some(text)
+        })
+    })
+}
+
+/// Runs cases made for the device's width on it: what it wrote is what the interpreter wrote, within `ulps`, with one kind of fma in
+/// all of a case.
+fn vulkan_agrees(ulps: u32, cases: impl Fn(u32) -> Vec<Case>) {
+    let Some(vulkan) = Vulkan::new() else { return };
+    for case in cases(vulkan.subgroup) {
+        let got = vulkan.run(&case);
+        let differences = [FmaRounding::Once, FmaRounding::Twice]
+            .map(|fma| difference(&case, &case.interpret_as(fma), &got, ulps));
+        if let [Some(once), Some(twice)] = differences {
+            panic!("with fused fma: {once}\nwith separate: {twice}");
+        }
+    }
+}
+
+#[test]
+fn vulkan_runs_the_kernels() {
+    // One quotient and one square root, 2.5 ulp each at most.
+    vulkan_agrees(6, |subgroup| {
+        let mut cases = norm_cases(subgroup, Residual::None);
+        cases.extend(norm_cases(subgroup, Residual::Add));
+        cases
+    });
+    vulkan_agrees(0, |subgroup| quantize_cases(subgroup).into_iter().map(|(case, _)| case).collect());
+    vulkan_agrees(0, |subgroup| {
+        let mut rng = Rng(5);
+        formats().map(|(_, layout)| matvec_case(layout, subgroup, [5, 2, 2], true, &mut rng).0).collect()
+    });
 }

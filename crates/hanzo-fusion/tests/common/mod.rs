@@ -2,12 +2,14 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod vulkan;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hanzo_fusion::kernel::emit::c;
-use hanzo_fusion::kernel::interpret::{self, BufferData};
+use hanzo_fusion::kernel::interpret::{self, BufferData, FmaRounding};
 use hanzo_fusion::kernel::ir::Scalar;
 use hanzo_fusion::kernel::{Access, Dialect, Elem, Kernel};
 
@@ -22,8 +24,14 @@ pub(crate) struct Case {
 impl Case {
     /// The buffers after a run on the interpreter.
     pub(crate) fn interpret(&self) -> Vec<BufferData> {
+        self.interpret_as(FmaRounding::Once)
+    }
+
+    /// As on a device with that `fma`.
+    pub(crate) fn interpret_as(&self, fma: FmaRounding) -> Vec<BufferData> {
         let mut buffers = self.buffers.clone();
-        interpret::run(&self.kernel, self.grid, &mut buffers, &self.params).unwrap_or_else(|e| panic!("{e}"));
+        interpret::run_as(fma, &self.kernel, self.grid, &mut buffers, &self.params)
+            .unwrap_or_else(|e| panic!("{e}"));
         buffers
     }
 }

@@ -66,6 +66,15 @@ impl BufferData {
     }
 }
 
+/// What a device makes of `a · b + c`: Vulkan lets it choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FmaRounding {
+    /// One rounding, as the kernel asks.
+    Once,
+    /// A product, then a sum.
+    Twice,
+}
+
 /// Runs `kernel` over `grid` workgroups. `buffers` and `params` (their 32 bits) are in the kernel's order.
 ///
 /// # Errors
@@ -76,7 +85,22 @@ pub fn run(
     buffers: &mut [BufferData],
     params: &[u32],
 ) -> Result<(), RunError> {
+    run_as(FmaRounding::Once, kernel, grid, buffers, params)
+}
+
+/// [`run`] as a device with that `fma` would.
+///
+/// # Errors
+/// The first fault.
+pub fn run_as(
+    fma: FmaRounding,
+    kernel: &Kernel,
+    grid: [u32; 3],
+    buffers: &mut [BufferData],
+    params: &[u32],
+) -> Result<(), RunError> {
     let mut machine = Machine {
+        fma,
         kernel,
         types: kernel.value_types(),
         params,
@@ -110,6 +134,7 @@ pub fn run(
 type Mask = Vec<u32>;
 
 struct Machine<'a> {
+    fma: FmaRounding,
     kernel: &'a Kernel,
     types: Vec<Ty>,
     params: &'a [u32],
@@ -174,7 +199,10 @@ impl Machine<'_> {
             }
             Op::Fma(a, b, c) => self.each(mask, &mut out, |m, t| {
                 let [a, b, c] = [a, b, c].map(|v| f32::from_bits(m.get(*v, t)));
-                Ok(a.mul_add(b, c).to_bits())
+                Ok(match m.fma {
+                    FmaRounding::Once => a.mul_add(b, c).to_bits(),
+                    FmaRounding::Twice => (a * b + c).to_bits(),
+                })
             })?,
             Op::Select(c, a, b) => self.each(mask, &mut out, |m, t| {
                 Ok(if m.get(*c, t) != 0 { m.get(*a, t) } else { m.get(*b, t) })
