@@ -6,5 +6,6 @@ pub(crate) mod logits;
 pub(crate) mod models;
 pub(crate) mod quantize;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod template;
 pub(crate) mod tokenize;

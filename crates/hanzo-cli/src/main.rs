@@ -1,4 +1,4 @@
-//! The `hanzo` binary: run, inspect, tokenize, quantize GGUF models.
+//! The `hanzo` binary: run, serve, inspect, tokenize, quantize GGUF models.
 //!
 //! Each command is one file under `commands/`; this one parses and dispatches. `failure` turns an error into a message
 //! and an exit code, `out` is the only place that writes to the terminal.
@@ -24,6 +24,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[command(after_help = "Examples:
   hanzo run \"Once upon a time\"            one reply of the small model that is built in
   hanzo run model.gguf                    chat with a model of your own
+  hanzo serve model.gguf                  the same over HTTP, for OpenAI's clients
   hanzo inspect model.gguf                what is in a file
   hanzo quantize model.gguf out.gguf Q4_K_M
   hanzo help COMMAND                      more about a command")]
@@ -35,6 +36,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    Serve(commands::serve::Args),
     Inspect(commands::inspect::Args),
     #[command(visible_alias = "list")]
     Models(commands::models::Args),
@@ -48,11 +50,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if !matches!(command, Command::Run(_)) {
-        log::init(false);
+    if !matches!(command, Command::Run(_) | Command::Serve(_)) {
+        log::init(tracing::Level::WARN, log::Format::Text);
     }
     failure::exit_code(match command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Quantize(args) => commands::quantize::run(&args),

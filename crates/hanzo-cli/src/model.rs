@@ -121,12 +121,6 @@ pub(crate) fn tokenizer_of(file: &GgufFile) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// The text of a special token, as chat templates want it; empty where there is none.
-pub(crate) fn token_text(tokenizer: &Tokenizer, id: Option<u32>) -> String {
-    let bytes = id.and_then(|id| tokenizer.token_bytes(id)).unwrap_or_default();
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -126,7 +126,8 @@ pub(super) struct Manner {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    log::init(args.verbose);
+    let level = if args.verbose { tracing::Level::DEBUG } else { tracing::Level::WARN };
+    log::init(level, log::Format::Text);
     let settings = args.settings.settings()?;
     let (source, prompt) = model_and_prompt(args)?;
     let prompt = with_input(args, prompt)?;
@@ -237,7 +238,7 @@ fn read_prompt(path: &std::path::Path) -> Result<String> {
 
 /// Says what runs, and what is unusual about it.
 fn announce(args: &Args, session: &Session, chatting: bool) {
-    let info = session.engine.info();
+    let info = session.engine().info();
     if info.max_context > info.trained_context {
         out::warning(format_args!(
             "a context of {} is beyond the {} that the model was made for; long texts may turn to nonsense",

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let source = source
             .with_context(|| format!("{} has no chat template; give one as a .jinja file", args.source))?;
         let tokenizer = model::tokenizer_of(&file)?;
-        let text = |id| model::token_text(&tokenizer, id);
+        let text = |id| hanzo_server::model::token_text(&tokenizer, id);
         (source, text(tokenizer.bos()), text(tokenizer.eos()))
     };
     let bos = args.bos_token.as_ref().unwrap_or(&bos);

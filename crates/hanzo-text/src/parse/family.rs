@@ -527,6 +527,16 @@ impl Family {
         NAMES.iter().map(|(name, _)| *name)
     }
 
+    /// What opens and closes reasoning; the first of them where a family has several.
+    pub fn reasoning_marks(self) -> Option<(&'static str, &'static str)> {
+        self.syntax().reasoning.first().copied()
+    }
+
+    /// Whether a prompt ends inside reasoning, because the template opened it.
+    pub fn ends_in_reasoning(self, prompt: &str) -> bool {
+        self.reasoning_marks().is_some_and(|(open, _)| prompt.trim_end().ends_with(open.trim_end()))
+    }
+
     pub(super) fn syntax(self) -> &'static Syntax {
         match self {
             Family::Generic => &GENERIC,

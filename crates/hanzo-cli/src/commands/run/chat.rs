@@ -123,7 +123,7 @@ impl Chat {
             Ok(reply) => reply,
         };
         printer.finish()?;
-        if let Some(ending) = show::ending(&reply, self.session.engine.info().max_context)
+        if let Some(ending) = show::ending(&reply, self.session.engine().info().max_context)
             && !self.manner.quiet
         {
             out::aside(format_args!("{ending}"));
@@ -251,7 +251,7 @@ impl Chat {
     }
 
     fn stats(&self) {
-        let info = self.session.engine.info();
+        let info = self.session.engine().info();
         let memory = &info.memory;
         let mut lines = vec![
             format!(

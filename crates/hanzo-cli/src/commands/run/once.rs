@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use hanzo_engine::FinishReason;
+use hanzo_server::model::Prompt;
 use hanzo_text::chat::ChatMessage;
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use super::{Manner, show};
 use crate::failure::{Interrupted, usage};
 use crate::model::Source;
 use crate::out;
-use crate::session::{Prompt, Reply, Session, Settings};
+use crate::session::{Reply, Session, Settings};
 
 /// Replies to `text` and prints the reply.
 ///
@@ -47,7 +48,7 @@ pub(super) fn run(
     };
     if manner.json {
         out::json(&as_json(session, &prompt, &reply))?;
-    } else if let Some(ending) = show::ending(&reply, session.engine.info().max_context)
+    } else if let Some(ending) = show::ending(&reply, session.engine().info().max_context)
         && !manner.quiet
     {
         out::aside(format_args!("{ending}"));
@@ -68,7 +69,7 @@ fn as_json(session: &Session, prompt: &Prompt, reply: &Reply) -> Value {
         Source::BuiltIn => Value::Null,
         Source::File(path) => Value::from(path.display().to_string()),
     };
-    let info = session.engine.info();
+    let info = session.engine().info();
     let reason = match finish.reason {
         FinishReason::Stop => "stop",
         FinishReason::Length if reply.context_full => "context_full",

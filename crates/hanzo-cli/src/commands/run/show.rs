@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use hanzo_engine::Finish;
+use hanzo_server::model::Prompt;
 use hanzo_text::parse::{Event, OutputParser};
 
 use crate::out;
-use crate::session::{Prompt, Reply};
+use crate::session::{Reply, parse_options};
 
 /// Which part of a reply a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ enum Part {
 
 /// Reasoning, if there is any, and answer of a whole reply.
 pub(super) fn parts(reply: &Reply, prompt: &Prompt) -> (Option<String>, String) {
-    let Some(options) = prompt.parse_options() else { return (None, reply.text.clone()) };
+    let Some(options) = parse_options(prompt) else { return (None, reply.text.clone()) };
     let parsed = OutputParser::parse(&reply.text, options);
     let reasoning = Some(parsed.reasoning.trim().to_owned()).filter(|r| !r.is_empty());
     (reasoning, parsed.content)
@@ -32,7 +33,7 @@ pub(super) struct Printer {
 
 impl Printer {
     pub(super) fn new(prompt: &Prompt) -> Self {
-        Self { parser: prompt.parse_options().map(OutputParser::new), shown: None, ends_line: true }
+        Self { parser: parse_options(prompt).map(OutputParser::new), shown: None, ends_line: true }
     }
 
     /// Prints a piece.

@@ -1,0 +1,329 @@
+//! `hanzo serve`: the APIs that clients already speak, over HTTP.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hanzo_cpu::exec::CpuDevice;
+use hanzo_server::{App, Config, Limits, LoadSettings, LoadedModel, Registry, Server, TlsFiles, limits};
+use hanzo_text::parse::Family;
+use tokio::net::TcpListener;
+use tokio::signal;
+
+use super::run::Kv;
+use crate::failure::usage;
+use crate::log::Format;
+use crate::model::{self, Source};
+use crate::progress::Bar;
+use crate::{log, out};
+
+/// Serve models over HTTP, as OpenAI's clients expect
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hanzo serve                                    the small model that is built in
+  hanzo serve model.gguf                         a model of your own
+  hanzo serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
+
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Once upon a time\"}]}'
+
+Ctrl-C (or SIGTERM) takes no new requests and lets running replies end; a second one leaves at once.
+docs/api.md has all endpoints.")]
+pub(crate) struct Args {
+    /// The model: a GGUF file, or a name of the cache; the built-in one if none is given
+    #[arg(value_name = "MODEL", env = "HANZO_MODEL")]
+    model: Option<String>,
+    /// What requests call the model; its file's name without the ending by default
+    #[arg(long, value_name = "NAME", env = "HANZO_MODEL_NAME")]
+    name: Option<String>,
+    /// What requests may call it too; may be given several times
+    #[arg(long, value_name = "NAME", env = "HANZO_ALIAS", value_delimiter = ',')]
+    alias: Vec<String>,
+    /// Address to listen on; 0.0.0.0 for all of IPv4, :: for all
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "HANZO_HOST",
+        default_value = "127.0.0.1",
+        help_heading = "Network"
+    )]
+    host: IpAddr,
+    /// Port to listen on; 0 for any that is free
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        env = "HANZO_PORT",
+        default_value_t = 8080,
+        help_heading = "Network"
+    )]
+    port: u16,
+    /// A key that requests must show. A file keeps it from other users, who can see command lines
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "HANZO_API_KEY",
+        hide_env_values = true,
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    api_key: Vec<String>,
+    /// File of keys, one a line; empty lines and lines with # are skipped
+    #[arg(long, value_name = "FILE", env = "HANZO_API_KEY_FILE", help_heading = "Network")]
+    api_key_file: Option<PathBuf>,
+    /// Web pages of this origin may ask (https://example.org, or * for all); may be given several times; none by default
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "HANZO_CORS_ORIGIN",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    cors_origin: Vec<String>,
+    /// PEM file of the certificate chain: serves HTTPS
+    #[arg(long, value_name = "FILE", env = "HANZO_TLS_CERT", requires = "tls_key", help_heading = "Network")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of its private key
+    #[arg(long, value_name = "FILE", env = "HANZO_TLS_KEY", requires = "tls_cert", help_heading = "Network")]
+    tls_key: Option<PathBuf>,
+    /// Longest conversation in tokens; the model's own limit, but at most 8192, by default
+    #[arg(long, value_name = "N", env = "HANZO_CTX", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(2..=1 << 24), help_heading = "Model")]
+    ctx: Option<u32>,
+    /// Conversations of full length that the KV cache holds at once
+    #[arg(long, value_name = "N", env = "HANZO_KV_CONTEXTS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Model")]
+    kv_contexts: u32,
+    /// Element type of cached keys and values
+    #[arg(long, value_enum, value_name = "TYPE", env = "HANZO_KV_TYPE", default_value_t = Kv::F16, help_heading = "Model")]
+    kv_type: Kv,
+    /// Threads that compute; one a core by default
+    #[arg(short, long, value_name = "N", env = "HANZO_THREADS", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Model")]
+    threads: Option<u16>,
+    /// A chat template (Jinja) in place of the model's
+    #[arg(long, value_name = "FILE.jinja", env = "HANZO_CHAT_TEMPLATE", help_heading = "Model")]
+    chat_template: Option<PathBuf>,
+    /// How replies are read, in place of what the template tells: hermes, llama3, mistral, …
+    #[arg(long, value_name = "NAME", env = "HANZO_OUTPUT_FORMAT", help_heading = "Model")]
+    output_format: Option<Family>,
+    /// Requests that run at once
+    #[arg(long, value_name = "N", env = "HANZO_PARALLEL", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Limits")]
+    parallel: u32,
+    /// Requests that may wait; one more is told to come back (429)
+    #[arg(long, value_name = "N", env = "HANZO_QUEUE", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Limits")]
+    queue: u32,
+    /// Connections at once
+    #[arg(long, value_name = "N", env = "HANZO_MAX_CONNECTIONS", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Limits")]
+    max_connections: u32,
+    /// Greatest body of a request, in MiB
+    #[arg(long, value_name = "MIB", env = "HANZO_MAX_BODY", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Limits")]
+    max_body: u32,
+    /// Seconds until a reply is given up; none by default
+    #[arg(long, value_name = "S", env = "HANZO_REPLY_TIMEOUT", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits")]
+    reply_timeout: Option<u32>,
+    /// Seconds that running replies get when the server is told to stop
+    #[arg(
+        long,
+        value_name = "S",
+        env = "HANZO_DRAIN_TIMEOUT",
+        default_value_t = 30,
+        help_heading = "Limits"
+    )]
+    drain_timeout: u32,
+    /// How the log is written to standard error
+    #[arg(long, value_enum, value_name = "FORMAT", env = "HANZO_LOG_FORMAT", default_value_t = Format::Text, help_heading = "Log")]
+    log_format: Format,
+    /// Write prompts and replies to the log; otherwise no text of a request ever goes there
+    #[arg(long, env = "HANZO_LOG_PROMPTS", help_heading = "Log")]
+    log_prompts: bool,
+    /// Say more
+    #[arg(short, long, help_heading = "Log")]
+    verbose: bool,
+    /// Warnings and errors only
+    #[arg(short, long, conflicts_with = "verbose", help_heading = "Log")]
+    quiet: bool,
+}
+
+/// Threads that serve connections: they only move bytes, the cores are for computing.
+const CONNECTION_THREADS: usize = 2;
+/// Threads for templates, tokens and grammars.
+const TEXT_THREADS: usize = 8;
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let level = match (args.verbose, args.quiet) {
+        (true, _) => tracing::Level::DEBUG,
+        (_, true) => tracing::Level::WARN,
+        _ => tracing::Level::INFO,
+    };
+    log::init(level, args.log_format);
+    limits::raise_open_files();
+    let config = config(args)?;
+    if !args.host.is_loopback() && config.api_keys.is_empty() {
+        tracing::warn!("everybody who reaches {} may ask: there are no API keys (--api-key-file)", args.host);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONNECTION_THREADS)
+        .max_blocking_threads(TEXT_THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start the threads that serve connections")?;
+    let address = SocketAddr::new(args.host, args.port);
+    // Before the model is loaded: a port that is taken shall not cost the time.
+    let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
+        format!("cannot listen on {address}: is another server running? --port chooses another port")
+    })?;
+    let model = load(args)?;
+    let name = model.name.clone();
+    let https = config.tls.is_some();
+    let with_key = !config.api_keys.is_empty();
+    let server = Server::new(App::new(config, Registry::single(model)))?;
+    runtime.block_on(async {
+        let address = listener.local_addr().context("the listener has no address")?;
+        announce(address, https, with_key, &name, args.quiet);
+        let cut = server.serve(listener, stop()).await.context("the listener failed")?;
+        match cut {
+            0 => tracing::info!("stopped"),
+            n => tracing::warn!("stopped; {n} connections were cut off"),
+        }
+        Ok(())
+    })
+}
+
+fn load(args: &Args) -> Result<LoadedModel> {
+    let source = args.model.as_deref().map_or(Ok(Source::BuiltIn), model::require)?;
+    let settings = LoadSettings {
+        context: args.ctx.map(|n| n as usize),
+        kv_contexts: args.kv_contexts as usize,
+        kv_type: args.kv_type.into(),
+        template: args.chat_template.as_ref().map(|path| super::template::read(path)).transpose()?,
+        family: args.output_format,
+        max_sequences: args.parallel as usize,
+        max_waiting: args.queue as usize,
+    };
+    let mut config = hanzo_cpu::isa::CpuConfig::from_env()?;
+    config.threads = args.threads.map(usize::from).or(config.threads);
+    let device = CpuDevice::new(&config)?;
+    let name = args.name.clone().unwrap_or_else(|| short_name(&source));
+    let file = source.open()?;
+    let bar = Bar::bytes("loading");
+    let mut model = LoadedModel::load(name, &file, &device, &settings, &bar)
+        .map_err(|e| crate::session::cannot_load(&source.name(), e))?;
+    model.aliases.clone_from(&args.alias);
+    for warning in model.tokenizer.warnings() {
+        tracing::warn!("{}", out::for_terminal(warning));
+    }
+    Ok(model)
+}
+
+/// `models/Qwen3-0.6B-Q8_0.gguf` is `Qwen3-0.6B-Q8_0`.
+fn short_name(source: &Source) -> String {
+    match source {
+        Source::BuiltIn => model::BUILT_IN.to_owned(),
+        Source::File(path) => {
+            path.file_stem().map_or_else(|| source.name(), |s| s.to_string_lossy().into_owned())
+        }
+    }
+}
+
+fn config(args: &Args) -> Result<Config> {
+    let mut api_keys: Vec<String> =
+        args.api_key.iter().map(|k| k.trim().to_owned()).filter(|k| !k.is_empty()).collect();
+    if let Some(path) = &args.api_key_file {
+        api_keys.extend(read_keys(path)?);
+    }
+    let defaults = Limits::default();
+    Ok(Config {
+        api_keys,
+        cors_origins: args.cors_origin.clone(),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        log_prompts: args.log_prompts,
+        limits: Limits {
+            connections: args.max_connections as usize,
+            body_bytes: (args.max_body as usize) << 20,
+            reply_time: args.reply_timeout.map(|s| Duration::from_secs(s.into())),
+            drain_time: Duration::from_secs(args.drain_timeout.into()),
+            ..defaults
+        },
+    })
+}
+
+/// Keys of a file. One without any is a mistake, and must not open the server to everybody.
+fn read_keys(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the API keys of {}", path.display()))?;
+    let keys: Vec<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    if keys.is_empty() {
+        return Err(usage(format!("{} has no API keys", path.display())));
+    }
+    Ok(keys)
+}
+
+/// Says where the server is, and how to try it.
+fn announce(address: SocketAddr, https: bool, with_key: bool, name: &str, quiet: bool) {
+    let scheme = if https { "https" } else { "http" };
+    // Nobody can connect to "all addresses".
+    let shown = match address.ip() {
+        ip if ip.is_unspecified() => format!("127.0.0.1:{}", address.port()),
+        _ => address.to_string(),
+    };
+    tracing::info!("{name} is ready on {scheme}://{shown}");
+    if quiet || !out::errors_to_terminal() {
+        return;
+    }
+    let key = if with_key { " -H 'Authorization: Bearer KEY'" } else { "" };
+    out::note(format_args!(
+        "\n  curl {scheme}://{shown}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n    \
+         -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Once upon a time\"}}]}}'\n"
+    ));
+}
+
+/// Waits for the first Ctrl-C or SIGTERM; a second one leaves at once.
+async fn stop() {
+    signalled().await;
+    tracing::info!("stopping: running replies may end; once more to leave at once");
+    tokio::spawn(async {
+        signalled().await;
+        std::process::exit(130);
+    });
+}
+
+async fn signalled() {
+    #[cfg(unix)]
+    {
+        use signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = signal::ctrl_c().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short() {
+        assert_eq!(short_name(&Source::File("a/Qwen3-0.6B-Q8_0.gguf".into())), "Qwen3-0.6B-Q8_0");
+        assert_eq!(short_name(&Source::BuiltIn), "hanzo-tiny");
+    }
+
+    #[test]
+    fn a_file_without_keys_is_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        std::fs::write(&path, "# none\n\n").unwrap();
+        assert!(read_keys(&path).is_err());
+        std::fs::write(&path, "# two\n a \nb\n").unwrap();
+        assert_eq!(read_keys(&path).unwrap(), ["a", "b"]);
+    }
+}

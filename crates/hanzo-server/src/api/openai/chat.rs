@@ -1,0 +1,372 @@
+//! `/v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use hanzo_engine::constraint::Grammar;
+use hanzo_text::chat::ChatMessage;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
+use super::tools::ToolUse;
+use super::{messages, output};
+use crate::context::{Notes, RequestId};
+use crate::error::{ApiError, Dialect};
+use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
+use crate::json::{JsonBody, within};
+use crate::model::{Conversation, LoadedModel};
+use crate::respond::Json;
+use crate::state::App;
+use crate::{ids, sse};
+
+/// What a request says beside sampling and length.
+#[derive(Debug, Deserialize)]
+struct ChatRequest {
+    model: Option<String>,
+    messages: Vec<Value>,
+    #[serde(default)]
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    max_completion_tokens: Option<i64>,
+    max_tokens: Option<i64>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<i64>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
+    response_format: Option<ResponseFormat>,
+    reasoning_effort: Option<String>,
+    /// Most tokens of reasoning; also as `thinking_budget`.
+    #[serde(alias = "thinking_budget")]
+    reasoning_budget: Option<i64>,
+    enable_thinking: Option<bool>,
+    chat_template_kwargs: Option<Map<String, Value>>,
+    // What OpenAI's clients send for OpenAI's own bookkeeping.
+    #[serde(rename = "user")]
+    _user: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "metadata")]
+    _metadata: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "store")]
+    _store: Option<serde::de::IgnoredAny>,
+}
+
+/// What a stream shall have beside the reply.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct StreamOptions {
+    pub(super) include_usage: Option<bool>,
+}
+
+/// What the reply must be.
+#[derive(Debug, Deserialize)]
+pub(super) struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    json_schema: Option<JsonSchema>,
+    /// llama.cpp's place for it.
+    schema: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct JsonSchema {
+    schema: Option<Value>,
+    #[serde(rename = "name")]
+    _name: Option<String>,
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    /// A schema is always kept to.
+    #[serde(rename = "strict")]
+    _strict: Option<bool>,
+}
+
+impl ResponseFormat {
+    /// The grammar that it means; `None` for plain text.
+    pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
+        match self.kind.as_str() {
+            "text" => Ok(None),
+            "json_object" if self.schema.is_none() => Ok(Some(Grammar::JsonObject)),
+            "json_object" | "json_schema" => {
+                let schema =
+                    self.json_schema.as_ref().and_then(|s| s.schema.as_ref()).or(self.schema.as_ref());
+                match schema {
+                    Some(schema @ (Value::Object(_) | Value::Bool(true))) => {
+                        Ok(Some(Grammar::JsonSchema(schema.to_string())))
+                    }
+                    _ => Err(ApiError::at(
+                        "/response_format/json_schema/schema",
+                        "expected a JSON schema, an object",
+                    )),
+                }
+            }
+            _ => Err(ApiError::at("/response_format/type", "expected text, json_object or json_schema")),
+        }
+    }
+}
+
+/// How the reply is written.
+#[derive(Clone, Debug)]
+struct Manner {
+    id: String,
+    created: u64,
+    model: Arc<LoadedModel>,
+    usage: bool,
+    logprobs: bool,
+    n: usize,
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    Extension(notes): Extension<Notes>,
+    mut body: JsonBody,
+) -> Result<Response, ApiError> {
+    let request: ChatRequest = body.read()?;
+    let (sampling, length): (Sampling, Length) = (body.read()?, body.read()?);
+    drop(body);
+    let model = app.registry.get(request.model.as_deref()).await?;
+    let stream = request.stream.unwrap_or(false);
+    let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
+    let most_tools = app.config.limits.tools;
+    let for_job = Arc::clone(&model);
+    let job = blocking(move || job(request, &sampling, &length, for_job, most_tools)).await??;
+    let manner = Manner {
+        id: ids::unique("chatcmpl-"),
+        created: ids::now(),
+        model,
+        usage,
+        logprobs: job.sampling.logprobs.is_some(),
+        n: job.n,
+    };
+    let generation = job.start(&app, &id, &notes).await?;
+    if stream {
+        return Ok(sse::response(chunks(generation, manner), app.config.limits.keep_alive));
+    }
+    let (replies, usage) = generation.collect().await?;
+    Ok(Json(whole(&replies, &usage, &manner)).into_response())
+}
+
+/// The request in the engine's terms.
+fn job(
+    request: ChatRequest,
+    sampling: &Sampling,
+    length: &Length,
+    model: Arc<LoadedModel>,
+    most_tools: usize,
+) -> Result<Job, ApiError> {
+    let messages = messages::check(request.messages)?;
+    let tools =
+        ToolUse::check(request.tools, request.tool_choice.as_ref(), request.parallel_tool_calls, most_tools)?;
+    let format = request.response_format.as_ref().map(ResponseFormat::grammar).transpose()?.flatten();
+    let kwargs = template_kwargs(
+        request.chat_template_kwargs,
+        request.reasoning_effort.as_deref(),
+        request.enable_thinking,
+    )?;
+    let mut params = sampling.params(&model)?;
+    params.logprobs = match (request.logprobs.unwrap_or(false), request.top_logprobs) {
+        (true, n) => Some(within("top_logprobs", n, 0, MAX_LOGPROBS)?.unwrap_or(0)),
+        (false, None | Some(0)) => None,
+        (false, Some(_)) => {
+            return Err(ApiError::at("/top_logprobs", "`top_logprobs` needs `logprobs: true`"));
+        }
+    };
+    let prompt = prompt(&model, &messages, tools.as_ref(), &kwargs)?;
+    let family = model.family();
+    let mut job = Job { sampling: params, ..Job::new(model, prompt) };
+    length.apply(&mut job)?;
+    let max = within("max_completion_tokens", request.max_completion_tokens, 1, MOST)?;
+    job.max_tokens = max.or(within("max_tokens", request.max_tokens, 1, MOST)?);
+    job.reasoning_budget = within("reasoning_budget", request.reasoning_budget, 0, MOST)?;
+    job.tools = tools.as_ref().and_then(ToolUse::for_parser);
+    match (tools.as_ref().and_then(|t| t.forced(family)), format) {
+        (Some(forced), _) => (job.grammar, job.family) = (Some(forced.grammar), Some(forced.family)),
+        (None, Some(_)) if job.tools.is_some() => {
+            let message = "a reply that may call tools cannot be held to a format too: set tool_choice to none or required";
+            return Err(ApiError::at("/response_format", message));
+        }
+        (None, format) => job.grammar = format,
+    }
+    Ok(job)
+}
+
+/// The template's variables that a request sets.
+pub(crate) fn template_kwargs(
+    kwargs: Option<Map<String, Value>>,
+    effort: Option<&str>,
+    thinking: Option<bool>,
+) -> Result<Map<String, Value>, ApiError> {
+    let mut kwargs = kwargs.unwrap_or_default();
+    let mut set = |name: &str, value: Value| {
+        kwargs.entry(name).or_insert(value);
+    };
+    match effort {
+        None => {}
+        Some("none" | "minimal") => {
+            set("enable_thinking", false.into());
+            set("thinking", false.into());
+            set("reasoning_effort", "low".into());
+        }
+        Some(effort @ ("low" | "medium" | "high" | "xhigh")) => {
+            set("enable_thinking", true.into());
+            set("thinking", true.into());
+            set("reasoning_effort", effort.replace("xhigh", "high").into());
+        }
+        Some(_) => {
+            let message = "expected none, minimal, low, medium, high or xhigh";
+            return Err(ApiError::at("/reasoning_effort", message));
+        }
+    }
+    if let Some(on) = thinking {
+        set("enable_thinking", on.into());
+        set("thinking", on.into());
+    }
+    Ok(kwargs)
+}
+
+/// The prompt that the conversation makes.
+pub(crate) fn prompt(
+    model: &LoadedModel,
+    messages: &[ChatMessage],
+    tools: Option<&ToolUse>,
+    kwargs: &Map<String, Value>,
+) -> Result<crate::model::Prompt, ApiError> {
+    let conversation =
+        Conversation { messages, tools: tools.map(|t| t.tools.as_slice()), kwargs: Some(kwargs) };
+    model.chat_prompt(&conversation).map_err(|e| ApiError::at("/messages", e.to_string()))
+}
+
+fn call(call: &crate::generate::Call) -> Value {
+    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}
+
+/// A whole response.
+fn whole(replies: &[Reply], usage: &Usage, manner: &Manner) -> Value {
+    let choice = |(index, reply): (usize, &Reply)| {
+        let mut message = json!({"role": "assistant", "content": reply.content, "refusal": null});
+        if let Some(fields) = message.as_object_mut() {
+            if !reply.reasoning.is_empty() {
+                fields.insert("reasoning_content".to_owned(), reply.reasoning.as_str().into());
+            }
+            if !reply.calls.is_empty() {
+                fields.insert("tool_calls".to_owned(), reply.calls.iter().map(call).collect());
+                if reply.content.is_empty() {
+                    fields.insert("content".to_owned(), Value::Null);
+                }
+            }
+        }
+        let logprobs = manner.logprobs.then(|| {
+            let entry = |t| output::logprobs_entry(&manner.model.tokenizer, t);
+            json!({"content": reply.tokens.iter().filter_map(entry).collect::<Vec<_>>(), "refusal": null})
+        });
+        json!({
+            "index": index,
+            "message": message,
+            "logprobs": logprobs,
+            "finish_reason": reply.end.as_ref().map(output::finish_reason),
+            "stop_reason": reply.end.as_ref().and_then(|end| end.stop.as_deref()),
+        })
+    };
+    json!({
+        "id": manner.id,
+        "object": "chat.completion",
+        "created": manner.created,
+        "model": manner.model.name,
+        "choices": replies.iter().enumerate().map(choice).collect::<Vec<_>>(),
+        "usage": output::usage(usage),
+    })
+}
+
+/// The chunks of a streamed response.
+fn chunks(generation: Generation, manner: Manner) -> impl Stream<Item = Bytes> + Send + 'static {
+    let roles: Vec<Bytes> = (0..manner.n)
+        .map(|i| manner.chunk(i, json!({"role": "assistant", "content": ""}), Value::Null, None))
+        .collect();
+    let rest = stream::unfold(Some((generation, manner)), |state| async {
+        let (mut generation, manner) = state?;
+        let mut out = Vec::new();
+        match generation.next().await {
+            Some(Ok(event)) => {
+                manner.write(event, &mut out);
+                Some((out, Some((generation, manner))))
+            }
+            Some(Err(error)) => {
+                out.push(sse::data(&error.body(Dialect::OpenAi)));
+                Some((out, None))
+            }
+            None => {
+                if manner.usage {
+                    let mut last = manner.head();
+                    if let Some(fields) = last.as_object_mut() {
+                        fields.insert("choices".to_owned(), json!([]));
+                        fields.insert("usage".to_owned(), output::usage(&generation.usage()));
+                    }
+                    out.push(sse::data(&last));
+                }
+                out.push(sse::done());
+                Some((out, None))
+            }
+        }
+    });
+    stream::iter(roles).chain(rest.flat_map(stream::iter))
+}
+
+impl Manner {
+    fn head(&self) -> Value {
+        json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model.name,
+        })
+    }
+
+    fn chunk(&self, index: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> Bytes {
+        let mut chunk = self.head();
+        if let Some(fields) = chunk.as_object_mut() {
+            let choice =
+                json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
+            fields.insert("choices".to_owned(), json!([choice]));
+            if self.usage {
+                fields.insert("usage".to_owned(), Value::Null);
+            }
+        }
+        sse::data(&chunk)
+    }
+
+    /// The chunks of an event. Its log-probabilities go with the first.
+    fn write(&self, event: Event, out: &mut Vec<Bytes>) {
+        let entry = event.token.as_ref().and_then(|t| output::logprobs_entry(&self.model.tokenizer, t));
+        let mut logprobs = entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
+        let mut write = |delta: Value, finish: Option<&str>| {
+            out.push(self.chunk(event.choice, delta, std::mem::take(&mut logprobs), finish));
+        };
+        for part in &event.parts {
+            match part {
+                Part::Reasoning(text) => write(json!({"reasoning_content": text}), None),
+                Part::Content(text) => write(json!({"content": text}), None),
+                Part::Call(c) => {
+                    // As OpenAI streams it: who is called first, then with what.
+                    let mut start = call(c);
+                    if let Some(fields) = start.as_object_mut() {
+                        fields.insert("index".to_owned(), c.index.into());
+                        fields.insert("function".to_owned(), json!({"name": c.name, "arguments": ""}));
+                    }
+                    write(json!({"tool_calls": [start]}), None);
+                    let arguments = json!({"index": c.index, "function": {"arguments": c.arguments}});
+                    write(json!({"tool_calls": [arguments]}), None);
+                }
+            }
+        }
+        match &event.end {
+            Some(end) => write(json!({}), Some(output::finish_reason(end))),
+            None if event.parts.is_empty() && event.token.as_ref().is_some_and(|t| t.logprobs.is_some()) => {
+                write(json!({"content": ""}), None);
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! `/v1/completions`: plain text, continued or filled in.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, Stream, StreamExt};
+use hanzo_engine::{SamplingParams, Token};
+use hanzo_text::detokenize::DecodeOptions;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::chat::{ResponseFormat, StreamOptions};
+use super::output;
+use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
+use crate::context::{Notes, RequestId};
+use crate::error::{ApiError, Dialect};
+use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
+use crate::json::{JsonBody, within};
+use crate::model::{LoadedModel, Prompt, TextError};
+use crate::respond::Json;
+use crate::state::App;
+use crate::{ids, sse};
+
+/// Tokens of a reply where the request does not say, as OpenAI has it.
+const DEFAULT_TOKENS: usize = 16;
+
+/// What a request says beside sampling and length.
+#[derive(Debug, Deserialize)]
+struct CompletionRequest {
+    model: Option<String>,
+    prompt: Value,
+    suffix: Option<String>,
+    echo: Option<bool>,
+    logprobs: Option<i64>,
+    max_tokens: Option<i64>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    response_format: Option<ResponseFormat>,
+    #[serde(rename = "user")]
+    _user: Option<serde::de::IgnoredAny>,
+}
+
+/// Where a choice's text and offsets begin.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The prompt, if it is echoed.
+    echo: String,
+}
+
+/// A request in the engine's terms.
+struct Work {
+    jobs: Vec<Job>,
+    places: Vec<Place>,
+    /// The prompt alone is wanted.
+    echo_only: bool,
+}
+
+/// How the replies are written.
+struct Manner {
+    id: String,
+    created: u64,
+    model: Arc<LoadedModel>,
+    places: Vec<Place>,
+    /// Choices of a prompt.
+    n: usize,
+    logprobs: bool,
+    usage: bool,
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    Extension(notes): Extension<Notes>,
+    mut body: JsonBody,
+) -> Result<Response, ApiError> {
+    let request: CompletionRequest = body.read()?;
+    let (sampling, length): (Sampling, Length) = (body.read()?, body.read()?);
+    drop(body);
+    let model = app.registry.get(request.model.as_deref()).await?;
+    let stream = request.stream.unwrap_or(false);
+    let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
+    let (most, for_work) = (app.config.limits.prompts, Arc::clone(&model));
+    let work = blocking(move || work(request, &sampling, &length, &for_work, most)).await??;
+    let (n, logprobs) = work.jobs.first().map_or((1, false), |j| (j.n, j.sampling.logprobs.is_some()));
+    let manner = Manner {
+        id: ids::unique("cmpl-"),
+        created: ids::now(),
+        model,
+        places: work.places,
+        n,
+        logprobs,
+        usage,
+    };
+    let mut generations = Vec::new();
+    for job in work.jobs.into_iter().filter(|_| !work.echo_only) {
+        generations.push(job.start(&app, &id, &notes).await?);
+    }
+    if stream {
+        return Ok(sse::response(chunks(generations, manner), app.config.limits.keep_alive));
+    }
+    let replies = try_join_all(generations.into_iter().map(Generation::collect)).await?;
+    Ok(Json(manner.whole(&replies)).into_response())
+}
+
+fn work(
+    request: CompletionRequest,
+    sampling: &Sampling,
+    length: &Length,
+    model: &Arc<LoadedModel>,
+    most_prompts: usize,
+) -> Result<Work, ApiError> {
+    let mut params = sampling.params(model)?;
+    params.logprobs = within("logprobs", request.logprobs, 0, MAX_LOGPROBS)?;
+    let echo = request.echo.unwrap_or(false);
+    if echo && params.logprobs.is_some() {
+        let message =
+            "log-probabilities of the prompt's own tokens are not available: leave out echo or logprobs";
+        return Err(ApiError::at("/logprobs", message));
+    }
+    let grammar = request.response_format.as_ref().map(ResponseFormat::grammar).transpose()?.flatten();
+    let least = i64::from(!echo);
+    let max_tokens = within("max_tokens", request.max_tokens, least, MOST)?.unwrap_or(DEFAULT_TOKENS);
+    let prompts = prompts(request.prompt, model, most_prompts)?;
+    let (mut jobs, mut places) = (Vec::new(), Vec::new());
+    for (i, (at, prompt)) in prompts.into_iter().enumerate() {
+        let text = echo.then(|| prompt.text(model)).unwrap_or_default();
+        places.push(Place { echo: text });
+        let prompt = match &request.suffix {
+            Some(suffix) => prompt.around(suffix, model).map_err(|e| e.or_pointer(&at))?,
+            None => prompt.ids(model).map_err(|e| ApiError::at(at, e.to_string()))?,
+        };
+        // Each prompt draws from its own stream.
+        let seed = params.seed.wrapping_add(i as u64);
+        let sampling = SamplingParams { seed, ..params.clone() };
+        let mut job = Job { sampling, grammar: grammar.clone(), ..Job::new(Arc::clone(model), prompt) };
+        length.apply(&mut job)?;
+        job.max_tokens = Some(max_tokens);
+        jobs.push(job);
+    }
+    Ok(Work { jobs, places, echo_only: max_tokens == 0 })
+}
+
+/// A prompt as it came.
+enum Given {
+    Text(String),
+    Ids(Vec<u32>),
+}
+
+impl Given {
+    fn text(&self, model: &LoadedModel) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Ids(ids) => model.tokenizer.decode(ids, DecodeOptions::default()).unwrap_or_default(),
+        }
+    }
+
+    fn ids(self, model: &LoadedModel) -> Result<Prompt, TextError> {
+        match self {
+            Self::Text(text) => model.text_prompt(&text),
+            Self::Ids(ids) => Ok(Prompt::of_ids(ids)),
+        }
+    }
+
+    /// The prompt for what stands between this and a suffix.
+    fn around(self, suffix: &str, model: &LoadedModel) -> Result<Prompt, ApiError> {
+        let special = model.tokenizer.special_ids();
+        let (Some(pre), Some(suf), Some(mid)) = (special.fim_pre, special.fim_suf, special.fim_mid) else {
+            let message = "the model cannot fill in: its vocabulary has no tokens for it; leave out `suffix`";
+            return Err(ApiError::at("/suffix", message));
+        };
+        let prefix = self.text(model);
+        let plain = |text: &str, at: &str| model.plain_ids(text).map_err(|e| ApiError::at(at, e.to_string()));
+        let mut ids: Vec<u32> =
+            model.tokenizer.bos().filter(|_| model.tokenizer.adds_bos()).into_iter().collect();
+        ids.push(pre);
+        ids.extend(plain(&prefix, "/prompt")?);
+        ids.push(suf);
+        ids.extend(plain(suffix, "/suffix")?);
+        ids.push(mid);
+        Ok(Prompt::of_ids(ids))
+    }
+}
+
+/// The prompts of a request with their places: a text, texts, token ids, or lists of these.
+fn prompts(prompt: Value, model: &LoadedModel, most: usize) -> Result<Vec<(String, Given)>, ApiError> {
+    let vocab_size = model.engine.info().vocab_size;
+    let wrong = |at: &str| ApiError::at(at, "expected a string, an array of strings, or token ids");
+    let ids = |items: &[Value], at: &str| -> Result<Given, ApiError> {
+        let id = |(i, item): (usize, &Value)| match item.as_u64().and_then(|n| u32::try_from(n).ok()) {
+            Some(id) if (id as usize) < vocab_size => Ok(id),
+            _ => Err(ApiError::at(
+                format!("{at}/{i}"),
+                format!("{item:.40} is no token id; they are 0 to {}", vocab_size - 1),
+            )),
+        };
+        if items.is_empty() {
+            return Err(ApiError::at(at, "the prompt is empty"));
+        }
+        items.iter().enumerate().map(id).collect::<Result<_, _>>().map(Given::Ids)
+    };
+    let items = match prompt {
+        Value::String(text) => return Ok(vec![("/prompt".to_owned(), Given::Text(text))]),
+        Value::Array(items) => items,
+        _ => return Err(wrong("/prompt")),
+    };
+    match items.first() {
+        Some(Value::Number(_)) | None => return Ok(vec![("/prompt".to_owned(), ids(&items, "/prompt")?)]),
+        _ => {}
+    }
+    if items.len() > most {
+        let message = format!("{} prompts were given; at most {most} are possible", items.len());
+        return Err(ApiError::at("/prompt", message));
+    }
+    let one = |(i, item): (usize, Value)| {
+        let at = format!("/prompt/{i}");
+        let given = match item {
+            Value::String(text) => Given::Text(text),
+            Value::Array(items) => ids(&items, &at)?,
+            _ => return Err(wrong(&at)),
+        };
+        Ok((at, given))
+    };
+    items.into_iter().enumerate().map(one).collect()
+}
+
+/// Log-probabilities as completions have them: four lists, one entry a token.
+fn logprobs(model: &LoadedModel, tokens: &[Token], mut offset: usize) -> Value {
+    let (mut texts, mut chosen, mut top, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for token in tokens {
+        let Some((own, others)) = &token.logprobs else { continue };
+        let text = output::token_text(&model.tokenizer, own.id);
+        let alternatives: Map<String, Value> = others
+            .iter()
+            .map(|t| (output::token_text(&model.tokenizer, t.id), output::finite(t.logprob).into()))
+            .collect();
+        offsets.push(offset);
+        offset += text.chars().count();
+        texts.push(text);
+        chosen.push(output::finite(own.logprob));
+        top.push(alternatives);
+    }
+    json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": top, "text_offset": offsets})
+}
+
+impl Manner {
+    fn head(&self) -> Map<String, Value> {
+        let head = json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model.name,
+        });
+        head.as_object().cloned().unwrap_or_default()
+    }
+
+    fn choice(&self, index: usize, text: &str, logprobs: Value, finish: Option<&str>) -> Value {
+        json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish})
+    }
+
+    fn whole(&self, replies: &[(Vec<Reply>, Usage)]) -> Value {
+        let mut total = Usage::default();
+        let mut choices = Vec::new();
+        for (i, place) in self.places.iter().enumerate() {
+            let Some((replies, usage)) = replies.get(i) else {
+                // Nothing but the prompt was wanted.
+                for j in 0..self.n {
+                    choices.push(self.choice(i * self.n + j, &place.echo, Value::Null, Some("length")));
+                }
+                continue;
+            };
+            total.add(usage);
+            for (j, reply) in replies.iter().enumerate() {
+                let text = format!("{}{}", place.echo, reply.content);
+                let offset = place.echo.chars().count();
+                let logprobs =
+                    if self.logprobs { logprobs(&self.model, &reply.tokens, offset) } else { Value::Null };
+                let finish = reply.end.as_ref().map(output::finish_reason);
+                choices.push(self.choice(i * self.n + j, &text, logprobs, finish));
+            }
+        }
+        let mut out = self.head();
+        out.insert("choices".to_owned(), choices.into());
+        out.insert("usage".to_owned(), output::usage(&total));
+        Value::Object(out)
+    }
+
+    fn chunk(&self, choices: Value, usage: Value) -> Bytes {
+        let mut out = self.head();
+        out.insert("choices".to_owned(), choices);
+        if self.usage {
+            out.insert("usage".to_owned(), usage);
+        }
+        sse::data(&Value::Object(out))
+    }
+}
+
+/// What the prompts of a request bring, in the order that it comes.
+enum Item {
+    Event(usize, Result<Event, ApiError>),
+    Ended(Usage),
+}
+
+fn items(prompt: usize, generation: Generation) -> Pin<Box<dyn Stream<Item = Item> + Send>> {
+    Box::pin(stream::unfold(Some(generation), move |state| async move {
+        let mut generation = state?;
+        match generation.next().await {
+            Some(event) => Some((Item::Event(prompt, event), Some(generation))),
+            None => Some((Item::Ended(generation.usage()), None)),
+        }
+    }))
+}
+
+fn chunks(generations: Vec<Generation>, manner: Manner) -> impl Stream<Item = Bytes> + Send + 'static {
+    struct State {
+        items: stream::SelectAll<Pin<Box<dyn Stream<Item = Item> + Send>>>,
+        manner: Manner,
+        usage: Usage,
+        /// Characters of each choice so far.
+        offsets: Vec<usize>,
+    }
+    let echoes: Vec<Bytes> = (0..manner.places.len() * manner.n)
+        .filter_map(|index| {
+            let place = manner.places.get(index / manner.n)?;
+            let finish = generations.is_empty().then_some("length");
+            let choice = manner.choice(index, &place.echo, Value::Null, finish);
+            (!place.echo.is_empty()).then(|| manner.chunk(json!([choice]), Value::Null))
+        })
+        .collect();
+    let offsets = manner.places.iter().flat_map(|p| vec![p.echo.chars().count(); manner.n]).collect();
+    let items = stream::select_all(generations.into_iter().enumerate().map(|(i, g)| items(i, g)));
+    let state = State { items, manner, usage: Usage::default(), offsets };
+    let rest = stream::unfold(Some(state), |state| async {
+        let mut state = state?;
+        let mut out = Vec::new();
+        match state.items.next().await {
+            Some(Item::Ended(usage)) => state.usage.add(&usage),
+            Some(Item::Event(_, Err(error))) => {
+                out.push(sse::data(&error.body(Dialect::OpenAi)));
+                return Some((out, None));
+            }
+            Some(Item::Event(prompt, Ok(event))) => {
+                let manner = &state.manner;
+                let index = prompt * manner.n + event.choice;
+                let text: String = event
+                    .parts
+                    .iter()
+                    .map(|p| match p {
+                        Part::Content(text) | Part::Reasoning(text) => text.as_str(),
+                        Part::Call(_) => "",
+                    })
+                    .collect();
+                let mut entry = Value::Null;
+                if let (true, Some(token), Some(offset)) =
+                    (manner.logprobs, &event.token, state.offsets.get_mut(index))
+                {
+                    entry = logprobs(&manner.model, std::slice::from_ref(token), *offset);
+                    *offset += output::token_text(&manner.model.tokenizer, token.id).chars().count();
+                }
+                let finish = event.end.as_ref().map(output::finish_reason);
+                if !text.is_empty() || finish.is_some() || !entry.is_null() {
+                    let choice = manner.choice(index, &text, entry, finish);
+                    out.push(manner.chunk(json!([choice]), Value::Null));
+                }
+            }
+            None => {
+                if state.manner.usage {
+                    out.push(state.manner.chunk(json!([]), output::usage(&state.usage)));
+                }
+                out.push(sse::done());
+                return Some((out, None));
+            }
+        }
+        Some((out, Some(state)))
+    });
+    stream::iter(echoes).chain(rest.flat_map(stream::iter))
+}
