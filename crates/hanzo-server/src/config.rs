@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How a server behaves. The defaults suit a machine of one's own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// Keys of which a request must show one; with none, everybody may ask.
     pub api_keys: Vec<String>,
@@ -56,18 +56,6 @@ pub struct Limits {
     pub drain_time: Duration,
     /// Between comments that keep a silent stream alive.
     pub keep_alive: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            api_keys: Vec::new(),
-            cors_origins: Vec::new(),
-            tls: None,
-            log_prompts: false,
-            limits: Limits::default(),
-        }
-    }
 }
 
 impl Default for Limits {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use hanzo_engine::constraint::GrammarCompiler;
-use hanzo_engine::{ConstraintError, Engine, EngineError, EngineOptions};
+use hanzo_engine::{ConstraintError, Engine, EngineError, EngineOptions, available_memory};
 use hanzo_fusion::{Device, KvType, Progress};
 use hanzo_gguf::GgufFile;
 use hanzo_text::chat::ChatMessage;
@@ -25,8 +25,10 @@ const DEFAULT_CONTEXT: usize = 8192;
 pub struct LoadSettings {
     /// Longest sequence in tokens; the model's own, but at most 8192, if `None`.
     pub context: Option<usize>,
-    /// Tokens of the KV pool, over all sequences, as a multiple of the context.
-    pub kv_contexts: usize,
+    /// Tokens of the KV pool, over all sequences; by what memory is free if `None`.
+    pub kv_tokens: Option<usize>,
+    /// Bytes that weights and cache may take together; no bound if `None`.
+    pub memory: Option<u64>,
     /// Element type of the cache.
     pub kv_type: KvType,
     /// A chat template in place of the model's.
@@ -44,7 +46,8 @@ impl Default for LoadSettings {
         let engine = EngineOptions::default();
         Self {
             context: None,
-            kv_contexts: 1,
+            kv_tokens: None,
+            memory: available_memory(),
             kv_type: engine.kv_type,
             template: None,
             family: None,
@@ -160,7 +163,8 @@ impl LoadedModel {
         let context = settings.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
         let options = EngineOptions {
             max_context: Some(context),
-            kv_tokens: Some(context.saturating_mul(settings.kv_contexts.max(1))),
+            kv_tokens: settings.kv_tokens,
+            memory: settings.memory,
             kv_type: settings.kv_type,
             max_sequences: settings.max_sequences,
             max_waiting: settings.max_waiting,

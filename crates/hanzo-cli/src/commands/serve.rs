@@ -90,9 +90,9 @@ pub(crate) struct Args {
     /// Longest conversation in tokens; the model's own limit, but at most 8192, by default
     #[arg(long, value_name = "N", env = "HANZO_CTX", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(2..=1 << 24), help_heading = "Model")]
     ctx: Option<u32>,
-    /// Conversations of full length that the KV cache holds at once
-    #[arg(long, value_name = "N", env = "HANZO_KV_CONTEXTS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Model")]
-    kv_contexts: u32,
+    /// Tokens that the KV cache holds, over all requests; half of the free memory by default, and no more than can be used
+    #[arg(long, value_name = "N", env = "HANZO_KV_TOKENS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(16..), help_heading = "Model")]
+    kv_tokens: Option<u32>,
     /// Element type of cached keys and values
     #[arg(long, value_enum, value_name = "TYPE", env = "HANZO_KV_TYPE", default_value_t = Kv::F16, help_heading = "Model")]
     kv_type: Kv,
@@ -193,12 +193,13 @@ fn load(args: &Args) -> Result<LoadedModel> {
     let source = args.model.as_deref().map_or(Ok(Source::BuiltIn), model::require)?;
     let settings = LoadSettings {
         context: args.ctx.map(|n| n as usize),
-        kv_contexts: args.kv_contexts as usize,
+        kv_tokens: args.kv_tokens.map(|n| n as usize),
         kv_type: args.kv_type.into(),
         template: args.chat_template.as_ref().map(|path| super::template::read(path)).transpose()?,
         family: args.output_format,
         max_sequences: args.parallel as usize,
         max_waiting: args.queue as usize,
+        ..LoadSettings::default()
     };
     let mut config = hanzo_cpu::isa::CpuConfig::from_env()?;
     config.threads = args.threads.map(usize::from).or(config.threads);

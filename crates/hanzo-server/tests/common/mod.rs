@@ -39,7 +39,7 @@ pub fn load(name: &str, settings: &LoadSettings) -> LoadedModel {
 
 /// A server of the small model.
 pub async fn start() -> Running {
-    start_with(Config::default(), &LoadSettings { kv_contexts: 4, ..LoadSettings::default() }).await
+    start_with(Config::default(), &LoadSettings::default()).await
 }
 
 pub async fn start_with(config: Config, settings: &LoadSettings) -> Running {

@@ -128,7 +128,7 @@ fn work(
     let prompts = prompts(request.prompt, model, most_prompts)?;
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for (i, (at, prompt)) in prompts.into_iter().enumerate() {
-        let text = echo.then(|| prompt.text(model)).unwrap_or_default();
+        let text = if echo { prompt.text(model) } else { String::new() };
         places.push(Place { echo: text });
         let prompt = match &request.suffix {
             Some(suffix) => prompt.around(suffix, model).map_err(|e| e.or_pointer(&at))?,

@@ -81,7 +81,7 @@ fn calls(message: &ChatMessage, at: &str, called: &mut HashSet<String>) -> Resul
         let id = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let id = id.ok_or_else(|| ApiError::at(format!("{at}/id"), "a call needs an id, a string"))?;
         let function = call.get("function").unwrap_or(call);
-        if !function.get("name").is_some_and(|name| name.as_str().is_some_and(|n| !n.is_empty())) {
+        if function.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(ApiError::at(format!("{at}/function/name"), "a call needs the name of a function"));
         }
         let place = || format!("{at}/function/arguments");
