@@ -13,6 +13,7 @@ use hanzo_cpu::epilogue::{RowsMut, Store};
 use hanzo_cpu::isa::Isa;
 use hanzo_cpu::packed::PackedMatrix;
 use hanzo_cpu::pool::Pool;
+use hanzo_cpu::probe::{self, Memory};
 use hanzo_quant::{Format, QuantType};
 
 /// Random bytes are good weights for timing, but for their super-scales: any value costs the same.
@@ -33,93 +34,6 @@ fn raw(format: &Format, elems: usize) -> Vec<u8> {
 
 fn pack(ty: QuantType, n: usize, k: usize, pool: &Pool) -> PackedMatrix {
     PackedMatrix::pack(ty.format(), n, k, &raw(ty.format(), n * k)[..], pool, None).unwrap()
-}
-
-/// GB/s of reading the memory by all threads: contiguous shares, prefetched as the cores do; the better of three prefetch distances.
-fn bandwidth(pool: &Pool, memory: &[u64]) -> f64 {
-    const CHUNK: usize = 16 << 10;
-    let once = |near: usize, far: usize| {
-        let start = Instant::now();
-        pool.run(|ctx| {
-            let mut sum = [0u64; 16];
-            ctx.claim(memory.len() / CHUNK, |i| {
-                for lines in memory[i * CHUNK..(i + 1) * CHUNK].as_chunks::<16>().0 {
-                    prefetch(lines, near, far);
-                    for (s, v) in sum.iter_mut().zip(lines) {
-                        *s |= *v;
-                    }
-                }
-            });
-            black_box(sum);
-        })
-        .unwrap();
-        memory.len() as f64 * 8.0 / start.elapsed().as_secs_f64() / 1e9
-    };
-    [(0, 0), (2 << 10, 8 << 10), (3 << 10, 12 << 10)]
-        .map(|(near, far)| once(near, far))
-        .into_iter()
-        .fold(0.0, f64::max)
-}
-
-#[inline(always)]
-fn prefetch(at: &[u64; 16], near: usize, far: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if near > 0 {
-        use std::arch::x86_64::*;
-        let at = at.as_ptr().cast::<i8>();
-        for line in [0, 64] {
-            // SAFETY: a prefetch never faults.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(near + line));
-                _mm_prefetch::<_MM_HINT_T2>(at.wrapping_add(far + line));
-            }
-        }
-    }
-}
-
-/// Memory on huge pages, as the weights are.
-fn memory(words: usize) -> &'static [u64] {
-    let map = Box::leak(Box::new(memmap2::MmapMut::map_anon(8 * words).unwrap()));
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    map.iter_mut().step_by(4096).for_each(|b| *b = 1);
-    // SAFETY: pages are aligned, any bits are a u64, and the map lives for ever.
-    unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), words) }
-}
-
-/// Gop/s (multiply and add count as two) of int8 dots on registers.
-fn dot_peak(pool: &Pool) -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if pool.isa() == Isa::Avx512 {
-        const ROUNDS: usize = 2_000_000;
-        let start = Instant::now();
-        // SAFETY: the pool has checked the instruction set.
-        pool.run(|_| unsafe { dots(ROUNDS) }).unwrap();
-        return (ROUNDS * 20 * 128 * pool.threads()) as f64 / start.elapsed().as_secs_f64() / 1e9;
-    }
-    f64::NAN
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn dots(rounds: usize) {
-    use std::arch::asm;
-    // SAFETY: registers only.
-    unsafe {
-        asm!(
-            "2:",
-            ".irp r, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19",
-            "vpdpbusd zmm\\r, zmm30, zmm31",
-            ".endr",
-            "dec {n}", "jnz 2b",
-            n = inout(reg) rounds => _,
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _, out("zmm6") _,
-            out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _,
-            out("zmm14") _, out("zmm15") _, out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
-            out("zmm30") _, out("zmm31") _,
-            options(nostack, nomem)
-        );
-    }
 }
 
 /// One matrix, several rows: seconds a call.
@@ -150,14 +64,20 @@ fn median(mut v: Vec<f64>) -> f64 {
 
 struct Bench {
     pool: Pool,
-    memory: &'static [u64],
+    memory: Memory,
     formats: Vec<QuantType>,
     rows: Option<Vec<usize>>,
 }
 
 impl Bench {
+    /// GB/s of reading.
     fn bandwidth(&self) -> f64 {
-        bandwidth(&self.pool, self.memory)
+        probe::read_bandwidth(&self.pool, &self.memory).unwrap() / 1e9
+    }
+
+    /// Gop/s of int8 dots.
+    fn dot_peak(&self) -> f64 {
+        probe::int8_rate(&self.pool).unwrap().map_or(f64::NAN, |rate| rate / 1e9)
     }
 
     /// Share of bandwidth at one row, over shapes of a 1.7B model.
@@ -220,7 +140,7 @@ impl Bench {
                 print!("  {n}x{k}:");
                 for m in [512, 500, 64] {
                     let shares = (0..5).map(|_| {
-                        let peak = dot_peak(&self.pool);
+                        let peak = self.dot_peak();
                         let t = matmul(&self.pool, &[&w], m).min(matmul(&self.pool, &[&w], m));
                         (2 * m * n * k) as f64 / t / 1e9 / peak
                     });
@@ -318,7 +238,7 @@ impl Bench {
             let mut shares = Vec::new();
             let mut rates = Vec::new();
             for _ in 0..rounds {
-                let (roof, peak) = (self.bandwidth(), dot_peak(&self.pool));
+                let (roof, peak) = (self.bandwidth(), self.dot_peak());
                 let start = Instant::now();
                 self.pool
                     .run(|ctx| {
@@ -355,13 +275,10 @@ impl Bench {
     }
 
     fn barrier(&self) {
-        const N: usize = 100_000;
-        let start = Instant::now();
-        self.pool.run(|ctx| (0..N).for_each(|_| ctx.barrier())).unwrap();
         println!(
             "barrier of {} threads: {:.0} ns",
             self.pool.threads(),
-            start.elapsed().as_secs_f64() / N as f64 * 1e9
+            probe::barrier_seconds(&self.pool).unwrap() * 1e9
         );
     }
 }
@@ -384,13 +301,8 @@ fn main() {
     };
     let rows = value("rows=").map(|list| list.split(',').map(|m| m.parse().unwrap()).collect());
     let pool = Pool::with_isa(threads, isa).unwrap();
-    let b = Bench { pool, memory: memory(64 << 20), formats, rows };
-    println!(
-        "{threads} threads, {}: {:.1} GB/s, {:.0} Gop/s int8",
-        isa.name(),
-        b.bandwidth(),
-        dot_peak(&b.pool)
-    );
+    let b = Bench { pool, memory: Memory::new(512 << 20).unwrap(), formats, rows };
+    println!("{threads} threads, {}: {:.1} GB/s, {:.0} Gop/s int8", isa.name(), b.bandwidth(), b.dot_peak());
     for what in args.iter().filter(|a| !a.contains('=')) {
         match what.as_str() {
             "decode" => b.decode(),
@@ -403,10 +315,5 @@ fn main() {
             other => println!("unknown part {other}"),
         }
     }
-    println!(
-        "{threads} threads, {}: {:.1} GB/s, {:.0} Gop/s int8",
-        isa.name(),
-        b.bandwidth(),
-        dot_peak(&b.pool)
-    );
+    println!("{threads} threads, {}: {:.1} GB/s, {:.0} Gop/s int8", isa.name(), b.bandwidth(), b.dot_peak());
 }

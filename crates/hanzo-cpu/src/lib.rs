@@ -2,7 +2,8 @@
 //!
 //! Start with [`pool`] (how work is split), then [`packed`] (how a weight matrix lies in memory), [`activations`] (its
 //! other operand) and [`contract`] (the product of the two and where its results go). `matvec`, `gemm` and `moe` hold the
-//! cores, `low_rank` what adapters add to their results; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`] runs a whole plan.
+//! cores, `low_rank` what adapters add to their results; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`]
+//! runs a whole plan. [`probe`] measures what the machine could do at most.
 //!
 //! Every number this crate computes has one order of operations, written down in `hanzo_quant::canonical`, whatever the
 //! batch, the thread count or the instruction set. It knows nothing of files, models or requests.
@@ -18,6 +19,7 @@ pub mod isa;
 pub mod ops;
 pub mod packed;
 pub mod pool;
+pub mod probe;
 
 mod gemm;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The device interface: load a planned model once, then run steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -87,6 +88,24 @@ pub struct MemoryReport {
     pub arena: u64,
 }
 
+/// Where the time of a step went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// From the call to the first launch: checks, tables, uploads.
+    pub prepare: Duration,
+    /// Of each launch of the plan, from the end of the one before to its own.
+    pub launches: Vec<Duration>,
+    /// From the end of the last launch to the return.
+    pub finish: Duration,
+}
+
+impl StepTimes {
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.prepare + self.launches.iter().sum::<Duration>() + self.finish
+    }
+}
+
 /// A kind of hardware that can run graphs.
 pub trait Device: Send + Sync {
     /// Short name with what was found ("cpu (avx512-vnni, 2 threads)").
@@ -118,6 +137,16 @@ pub trait LoadedModel: Send {
     /// Final hidden states of the last step's `hidden` rows (`[hidden, n_embd]` f32, row-major), in their order. Empty after a
     /// step that failed.
     fn hidden(&self) -> &[f32];
+
+    /// As [`step`](Self::step), and says where its time went. The launches are those of [`Plan`](crate::Plan) for the same graph
+    /// and options. A step that is not timed takes no times and costs nothing more for being able to.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); [`DeviceError::Unsupported`] from a device that cannot tell.
+    fn step_timed(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<StepTimes, DeviceError> {
+        let _ = (step, logits);
+        Err(DeviceError::Unsupported { device: "this device", what: "timing of launches".to_owned() })
+    }
 
     /// Copies KV blocks `(from, to)` of a group, for copy-on-write.
     ///

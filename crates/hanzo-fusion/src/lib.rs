@@ -14,7 +14,9 @@ pub mod plan;
 pub mod step;
 
 pub use adapter::{Adapter, AdapterError, LowRank};
-pub use device::{Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, WeightSource};
+pub use device::{
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, StepTimes, WeightSource,
+};
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
 pub use plan::{Domain, Launch, LaunchKind, Plan, PlanOptions};
 pub use step::{AdapterUse, BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};

@@ -7,6 +7,7 @@
 
 mod adapters;
 mod arena;
+mod clock;
 mod contract;
 mod rows;
 mod run;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use hanzo_fusion::graph::Graph;
 use hanzo_fusion::{
     Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Plan, PlanOptions, Progress, Step,
-    WeightSource,
+    StepTimes, WeightSource,
 };
 
 use crate::CpuError;
@@ -77,7 +78,13 @@ impl Device for CpuDevice {
 
 impl LoadedModel for run::Model {
     fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
-        self.run(step, logits)
+        self.run(step, logits, None)
+    }
+
+    fn step_timed(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<StepTimes, DeviceError> {
+        let clock = clock::Clock::new(self.plan().launches.len());
+        self.run(step, logits, Some(&clock))?;
+        Ok(clock.times())
     }
 
     fn hidden(&self) -> &[f32] {

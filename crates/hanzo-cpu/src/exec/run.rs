@@ -11,6 +11,7 @@ use hanzo_fusion::{
 
 use super::adapters::{self, Updates};
 use super::arena::{Arena, Counts, View};
+use super::clock::Clock;
 use super::contract::{self, Output};
 use super::step::{Inputs, group_windows};
 use super::weights::Held;
@@ -184,7 +185,13 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn run(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
+    /// Runs a step. With a clock, the thread that arrives last at each barrier notes the time there.
+    pub(super) fn run(
+        &mut self,
+        step: &Step<'_>,
+        logits: &mut [f32],
+        clock: Option<&Clock>,
+    ) -> Result<(), DeviceError> {
         self.hidden = 0..0;
         let inputs = Inputs::new(step, &self.plan.graph, &self.windows, &self.options, logits.len())?;
         let tokens = inputs.tokens.len();
@@ -228,12 +235,20 @@ impl Model {
         let widths = running.view.strip_widths();
         let fault: Mutex<Option<CpuError>> = Mutex::new(None);
         let (locals, outputs) = (&self.locals, &self.outputs);
+        if let Some(clock) = clock {
+            clock.enter();
+        }
         let run = self.pool.run(|ctx| {
             let Some(local) = locals.get(ctx.index()) else { return };
             // SAFETY: this thread's own entry.
             let local = unsafe { &mut *local.0.get() };
             local.routed = None;
             let n = plan.launches.len();
+            let note = |i: usize| {
+                if let Some(clock) = clock {
+                    clock.done(i);
+                }
+            };
             let single = |i: usize| plan.launches.get(i).is_some_and(|l| rows::is_single(&running, l));
             let mut at = 0;
             while at < n {
@@ -257,9 +272,13 @@ impl Model {
                     next += 1;
                 }
                 ctx.barrier_then(|| {
-                    for launch in &plan.launches[first..next] {
+                    if first > at {
+                        note(at);
+                    }
+                    for (i, launch) in (first..).zip(&plan.launches[first..next]) {
                         // SAFETY: the other threads wait.
                         unsafe { rows::run_single(ctx, &running, launch, local.strip.as_mut_ptr()) };
+                        note(i);
                     }
                 });
                 at = next;

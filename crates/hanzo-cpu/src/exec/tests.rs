@@ -481,6 +481,38 @@ fn a_refused_step_leaves_the_model_as_it_was() {
 }
 
 #[test]
+fn a_timed_step_computes_the_same_and_leaves_no_time_out() {
+    let graph = dense(QuantType::Q8_0);
+    let weights = Weights::new(&graph);
+    let seq = Seq::new(3, 20, 0);
+    let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
+    for (threads, fuse) in [(1, true), (2, true), (3, false)] {
+        let load = || Setup { threads, fuse, ..Setup::new() }.load(&graph, &weights);
+        let (mut plain, mut timed) = (load(), load());
+        let launches = timed.plan_text().lines().count() - 1;
+        // A chunk of a prompt, then single rows, which one thread computes between the barriers.
+        for (from, to) in [(0, 18), (18, 19), (19, 20)] {
+            let want = step(&mut *plain, &[(&seq, from, to)]);
+            let sequences =
+                [SequenceStep { n_tokens: to - from, context_len: to, block_tables: &tables, adapters: &[] }];
+            let outputs: Vec<u32> = (0..(to - from) as u32).collect();
+            let mut logits = vec![f32::NAN; (to - from) * VOCAB];
+            let step = Step { tokens: &seq.tokens[from..to], sequences: &sequences, outputs: &outputs };
+            let start = std::time::Instant::now();
+            let times = timed.step_timed(&step, &mut logits).unwrap();
+            let wall = start.elapsed();
+            assert!(bits(&logits) == bits(&want), "{threads} threads, fused {fuse}, rows {from} to {to}");
+            assert_eq!(times.launches.len(), launches);
+            // Every launch took some time, and together with what is before and after them they are the whole step.
+            assert!(times.launches.iter().all(|t| !t.is_zero()), "{times:?}");
+            assert!(times.total() <= wall, "{times:?} in {wall:?}");
+        }
+        let faulty = Step { tokens: &[VOCAB as u32], sequences: &[], outputs: &[] };
+        assert!(matches!(timed.step_timed(&faulty, &mut []), Err(DeviceError::InvalidStep(_))));
+    }
+}
+
+#[test]
 fn memory_and_plan_are_told() {
     let graph = dense(QuantType::Q8_0);
     let weights = Weights::new(&graph);
