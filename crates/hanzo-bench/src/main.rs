@@ -1,43 +1,23 @@
-//! The `hanzo-bench` binary: raw throughput samples, and synthetic models to take them on.
-//!
-//! A sample is `[wall_s, tokens]` of one repetition, by the wall clock, over a fixed number of tokens; nothing that an
-//! engine says of itself goes in. Statistics are made from committed samples, elsewhere.
-
-mod sample;
-mod synth;
+//! The `hanzo-bench` binary; see [`hanzo_bench::cli`].
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
+use hanzo_bench::cli;
 
-/// Measure the throughput of a model.
+/// Measure the throughput of a model, and evaluate what was measured.
 #[derive(Debug, Parser)]
 #[command(name = "hanzo-bench", version, about, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Examples:
-  hanzo-bench --model model.gguf
-  hanzo-bench --model model.gguf -p 512,500,2048 -n 128 -r 7 -b 1,4,8 --json > samples.json
-  hanzo-bench --model model.gguf -p 0 -n 128 --depth 4096
-  hanzo-bench synth --shape qwen3-0.6b --type q4_k_m synthetic.gguf")]
+#[command(after_help = cli::EXAMPLES)]
 struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
     #[command(flatten)]
-    sample: sample::Args,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Synth(synth::Args),
+    bench: cli::Bench,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let outcome = match &cli.command {
-        Some(Command::Synth(args)) => synth::run(args),
-        None => sample::run(&cli.sample),
-    };
-    match outcome {
+    match cli::run(&Cli::parse().bench) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if cli::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -1,240 +1,249 @@
-//! Takes samples: prompts of given lengths, and decoding at given batches and depth.
+//! The sampler: which shapes are measured, in which order, and what goes beside the samples.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
-use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, SequenceStep, Step};
-use hanzo_gguf::GgufFile;
-use hanzo_models::GgufWeights;
+use hanzo_fusion::Progress;
 use serde_json::{Value, json};
+
+use crate::error::BenchError;
+use crate::model::{BenchModel, Sizes};
+use crate::requests::BenchEngine;
+use crate::samples::{Cell, Phase, Sample, Shape};
 
 /// Longest prompt, depth or reply.
 const MAX_TOKENS: usize = 1 << 24;
+/// Most sequences at once.
+const MAX_BATCH: usize = 256;
+/// Prompt of each stream under load.
+const LOAD_PROMPT: usize = 64;
 
 /// What is measured.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
     /// A GGUF file
     #[arg(long, short = 'm', value_name = "FILE")]
-    model: Option<PathBuf>,
+    pub model: Option<PathBuf>,
     /// Prompt lengths, 0 for none
     #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_value = "512")]
-    prompt: Vec<usize>,
+    pub prompt: Vec<usize>,
     /// Tokens to generate, 0 for none
     #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
-    generate: usize,
+    pub generate: usize,
     /// Repetitions that count; one more comes first and warms up
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
-    repeat: usize,
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 7)]
+    pub repeat: usize,
     /// Sequences that decode together
     #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', default_value = "1")]
-    batch: Vec<usize>,
+    pub batch: Vec<usize>,
     /// Tokens already in the context when decoding starts
     #[arg(short = 'd', long, value_name = "N", default_value_t = 0)]
-    depth: usize,
+    pub depth: usize,
     /// Threads; all cores by default
     #[arg(short = 't', long, value_name = "N")]
-    threads: Option<usize>,
+    pub threads: Option<usize>,
+    /// Where it runs; this build has: cpu
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
     /// Tokens of a step when a prompt is read
     #[arg(long, value_name = "N", default_value_t = 512)]
-    chunk: usize,
+    pub chunk: usize,
+    /// Also whole requests through the engine, at every prompt length: from submission to first token
+    #[arg(long)]
+    pub requests: bool,
+    /// Also so many requests at once: times to first token, and times between tokens
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub streams: Vec<usize>,
     /// Print JSON with the raw samples
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
-/// One shape and its samples.
-struct Cell {
-    phase: &'static str,
-    n: usize,
-    batch: usize,
-    depth: usize,
-    samples: Vec<(f64, usize)>,
+/// Hears how far sampling has come.
+pub trait Listener {
+    /// Who hears of loading.
+    fn loading(&self) -> &dyn Progress;
+    /// `of` repetitions of a shape begin.
+    fn begin(&mut self, shape: &Shape, of: usize);
+    /// One more is done.
+    fn repetition(&mut self);
+    /// A cell is complete.
+    fn cell(&mut self, cell: &Cell);
 }
 
-/// A loaded model and as many block tables as sequences.
-struct Bench {
-    model: Box<dyn LoadedModel>,
-    tables: Vec<Vec<u32>>,
-    n_groups: usize,
-    vocab_size: usize,
-    logits: Vec<f32>,
+/// The samples, and what they were taken with.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Settings and sizes.
+    pub manifest: Value,
+    /// What was measured.
+    pub cells: Vec<Cell>,
 }
 
-impl Bench {
-    /// Runs `ids` of each of the sequences at `context`, with logits for each one's last token.
-    fn step(&mut self, ids: &[Vec<u32>], context: usize) -> Result<()> {
-        let tables: Vec<Vec<&[u32]>> =
-            self.tables.iter().map(|t| vec![t.as_slice(); self.n_groups]).collect();
-        let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
-        for (ids, tables) in ids.iter().zip(&tables) {
-            tokens.extend_from_slice(ids);
-            outputs.push(tokens.len() as u32 - 1);
-            sequences.push(SequenceStep {
-                n_tokens: ids.len(),
-                context_len: context + ids.len(),
-                block_tables: tables,
-                adapters: &[],
-            });
-        }
-        self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model.step(
-            &Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] },
-            &mut self.logits,
-        )?;
-        Ok(())
-    }
-
-    /// Reads a prompt of `n` tokens into the first sequences, `chunk` tokens a step.
-    fn prompt(&mut self, n: usize, chunk: usize, batch: usize) -> Result<()> {
-        for sequence in 0..batch {
-            self.tables.swap(0, sequence);
-            for start in (0..n).step_by(chunk) {
-                let ids = (start..n.min(start + chunk)).map(|i| self.token(i + sequence)).collect();
-                self.step(&[ids], start)?;
-            }
-            self.tables.swap(0, sequence);
-        }
-        Ok(())
-    }
-
-    /// Some token, another at every position.
-    fn token(&self, i: usize) -> u32 {
-        (i.wrapping_mul(7919) % self.vocab_size) as u32
-    }
-
-    /// Decodes `n` tokens of `batch` sequences from `depth` on, greedily.
-    fn decode(&mut self, n: usize, batch: usize, depth: usize) -> Result<()> {
-        let mut ids: Vec<Vec<u32>> = (0..batch).map(|i| vec![self.token(i)]).collect();
-        for i in 0..n {
-            self.step(&ids, depth + i)?;
-            for (ids, logits) in ids.iter_mut().zip(self.logits.chunks_exact(self.vocab_size)) {
-                *ids = vec![argmax(logits)];
-            }
-        }
-        Ok(())
+impl Report {
+    /// As a sample file.
+    pub fn to_json(&self) -> Value {
+        json!({ "manifest": self.manifest, "cells": self.cells })
     }
 }
 
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, &x) in logits.iter().enumerate() {
-        if x > best.1 {
-            best = (i as u32, x);
-        }
+/// The device's configuration: the environment's, and over it what was asked for.
+///
+/// # Errors
+/// For a device that this build lacks.
+pub fn cpu_config(device: &str, threads: Option<usize>) -> Result<CpuConfig, BenchError> {
+    if device != "cpu" {
+        return Err(BenchError::Asked(format!("this build has no device `{device}`; it has: cpu")));
     }
-    best.0
+    if threads == Some(0) {
+        return Err(BenchError::Asked("at least 1 thread is needed".to_owned()));
+    }
+    let config = CpuConfig::from_env()?;
+    Ok(CpuConfig { threads: threads.or(config.threads), ..config })
 }
 
-/// Takes the samples and prints them.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let Some(path) = &args.model else { bail!("--model FILE is needed (see --help)") };
+/// Takes all samples.
+///
+/// # Errors
+/// For shapes that cannot be, and faults of model and device.
+pub fn run(args: &Args, listener: &mut dyn Listener) -> Result<Report, BenchError> {
+    let path = args.model.as_deref();
+    let path = path.ok_or_else(|| BenchError::Asked("--model FILE is needed (see --help)".to_owned()))?;
+    let config = cpu_config(&args.device, args.threads)?;
     let prompts: Vec<usize> = args.prompt.iter().copied().filter(|&n| n > 0).collect();
-    let largest = prompts.iter().chain([&args.generate, &args.depth]).copied().max().unwrap_or(0);
-    if largest > MAX_TOKENS || args.batch.iter().any(|&b| b == 0 || b > 256) || args.chunk == 0 {
-        bail!("lengths up to {MAX_TOKENS}, batches of 1 to 256 and chunks of at least 1 are possible");
-    }
-    let start = Instant::now();
-    let file = GgufFile::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let model = hanzo_models::load(&file)?;
-    let max_batch = if args.generate == 0 { 1 } else { args.batch.iter().copied().max().unwrap_or(1) };
-    let longest = prompts.iter().copied().max().unwrap_or(0).max(args.depth + args.generate).max(1);
-    let per_sequence = longest.div_ceil(BLOCK_TOKENS);
-    let options = LoadOptions {
-        max_tokens: args.chunk.max(max_batch),
-        max_outputs: max_batch,
-        kv: KvConfig { n_blocks: per_sequence * max_batch, kv_type: KvType::F16 },
-    };
-    let config = CpuConfig { threads: args.threads, ..CpuConfig::from_env()? };
-    let device = CpuDevice::new(&config)?;
-    let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(&file), options, &())?;
-    let memory = loaded.memory();
-    let mut bench = Bench {
-        model: loaded,
-        tables: (0..max_batch)
-            .map(|s| (0..per_sequence).map(|b| (s * per_sequence + b) as u32).collect())
-            .collect(),
-        n_groups: model.graph.n_kv_groups(),
-        vocab_size: model.graph.vocab_size,
-        logits: Vec::new(),
-    };
-    bench.step(&[vec![0]], 0)?;
-    let first_token_s = start.elapsed().as_secs_f64();
+    let batches: Vec<usize> = args.batch.iter().copied().filter(|_| args.generate > 0).collect();
+    check(args)?;
+    let started = Instant::now();
+    let max_batch = batches.iter().copied().max().unwrap_or(1);
+    let longest = prompts.iter().copied().max().unwrap_or(0);
+    let decoded = if batches.is_empty() { 0 } else { args.depth + args.generate };
+    let sizes = Sizes { batch: max_batch, context: longest.max(decoded).max(1), chunk: args.chunk };
+    let mut model = BenchModel::open(path, &config, sizes, listener.loading())?;
+    model.decode(1, 1, 0)?;
+    let first_token_s = started.elapsed().as_secs_f64();
 
     let mut cells = Vec::new();
     for &n in &prompts {
-        let mut cell = Cell { phase: "prefill", n, batch: 1, depth: 0, samples: Vec::new() };
-        for _ in 0..=args.repeat {
-            let start = Instant::now();
-            bench.prompt(n, args.chunk, 1)?;
-            cell.samples.push((start.elapsed().as_secs_f64(), n));
-        }
-        report(args, &cell);
+        let mut cell = Cell::new(Shape::new(Phase::Prefill, n as u64));
+        cell.int8_ops = Some(model.prompt_ops(n)).filter(|&ops| ops > 0.0);
+        take(&mut cell, args.repeat, n as u64, listener, || model.prompt(n, 1))?;
         cells.push(cell);
     }
-    for &batch in args.batch.iter().filter(|_| args.generate > 0) {
-        let mut cell =
-            Cell { phase: "decode", n: args.generate, batch, depth: args.depth, samples: Vec::new() };
-        bench.prompt(args.depth, args.chunk, batch)?;
-        for _ in 0..=args.repeat {
-            let start = Instant::now();
-            bench.decode(args.generate, batch, args.depth)?;
-            cell.samples.push((start.elapsed().as_secs_f64(), args.generate * batch));
-        }
-        report(args, &cell);
-        cells.push(cell);
-    }
-    if args.json {
-        let manifest = json!({
-            "engine": "hanzo",
-            "version": env!("CARGO_PKG_VERSION"),
-            "device": device.describe(),
-            "model": path.file_name().map(|n| n.to_string_lossy().into_owned()),
-            "model_bytes": file.tensor_bytes_total(),
-            "architecture": model.architecture,
-            "sampler": "greedy",
-            "kv": "f16",
-            "chunk": args.chunk,
-            "warm_up_repetitions": 1,
-            "load_to_first_token_s": first_token_s,
-            "weight_bytes": memory.weights,
-            "kv_bytes": memory.kv,
-            "arena_bytes": memory.arena,
+    for &batch in &batches {
+        let (n, depth) = (args.generate, args.depth);
+        let mut cell = Cell::new(Shape {
+            batch: batch as u64,
+            depth: depth as u64,
+            ..Shape::new(Phase::Decode, n as u64)
         });
-        let cells: Vec<Value> = cells.iter().map(Cell::to_json).collect();
-        writeln!(std::io::stdout(), "{:#}", json!({ "manifest": manifest, "cells": cells }))?;
+        cell.step_bytes = Some(model.decode_bytes(n, batch, depth));
+        model.prompt(depth, batch)?;
+        take(&mut cell, args.repeat, (n * batch) as u64, listener, || model.decode(n, batch, depth))?;
+        cells.push(cell);
+    }
+    let memory = model.memory();
+    let mut manifest = json!({
+        "engine": "hanzo",
+        "version": env!("CARGO_PKG_VERSION"),
+        "device": model.device,
+        "model": path.file_name().map(|n| n.to_string_lossy().into_owned()),
+        "model_bytes": model.tensor_bytes,
+        "architecture": model.architecture,
+        "sampler": "greedy, on the device's logits",
+        "kv": "f16",
+        "chunk": args.chunk,
+        "prefix_cache": false,
+        "stop_at_eos": false,
+        "fused": !config.no_fuse,
+        "launches": model.plan.launches.len(),
+        "repetitions": args.repeat,
+        "warm_up_repetitions": 1,
+        "load_s": model.load_s,
+        "load_to_first_token_s": first_token_s,
+        "weight_bytes": memory.weights,
+        "kv_bytes": memory.kv,
+        "arena_bytes": memory.arena,
+        "peak_rss_bytes": crate::process::own_peak_bytes(),
+    });
+    // The engine loads its own copy: two at once could be too much.
+    drop(model);
+    if args.requests || !args.streams.is_empty() {
+        let engine_cells = through_engine(args, &config, &prompts, listener)?;
+        cells.extend(engine_cells);
+        if let Some(fields) = manifest.as_object_mut() {
+            fields.insert("through_engine".to_owned(), json!(true));
+            fields.insert("streams_prompt".to_owned(), json!(LOAD_PROMPT));
+        }
+    }
+    Ok(Report { manifest, cells })
+}
+
+fn check(args: &Args) -> Result<(), BenchError> {
+    let asked = |why: String| Err(BenchError::Asked(why));
+    let lengths = args.prompt.iter().chain([&args.generate, &args.depth, &args.chunk]);
+    if lengths.copied().any(|n| n > MAX_TOKENS) || args.chunk == 0 {
+        return asked(format!(
+            "prompts, replies, depths and chunks of up to {MAX_TOKENS} tokens are possible, and chunks of at least 1"
+        ));
+    }
+    if args.batch.iter().chain(&args.streams).any(|&b| b == 0 || b > MAX_BATCH) {
+        return asked(format!("batches and streams of 1 to {MAX_BATCH} are possible"));
+    }
+    if args.requests && args.prompt.iter().all(|&n| n == 0) {
+        return asked("--requests needs a prompt length: -p N".to_owned());
+    }
+    if !args.streams.is_empty() && args.generate < 2 {
+        return asked("--streams needs at least two tokens to have a time between: -n 2".to_owned());
     }
     Ok(())
 }
 
-impl Cell {
-    fn to_json(&self) -> Value {
-        let samples: Vec<Value> = self.samples.iter().map(|(s, n)| json!([s, n])).collect();
-        json!({ "phase": self.phase, "n": self.n, "batch": self.batch, "depth": self.depth, "samples": samples })
+/// Warm-up and repetitions of a cell.
+fn take(
+    cell: &mut Cell,
+    repeat: usize,
+    tokens: u64,
+    listener: &mut dyn Listener,
+    mut once: impl FnMut() -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    listener.begin(&cell.shape, repeat + 1);
+    for _ in 0..=repeat {
+        let start = Instant::now();
+        once()?;
+        cell.samples.push(Sample(start.elapsed().as_secs_f64().max(1e-9), tokens));
+        listener.repetition();
     }
+    listener.cell(cell);
+    Ok(())
 }
 
-/// One line a cell, on standard error when JSON goes to standard output.
-fn report(args: &Args, cell: &Cell) {
-    let rates: Vec<f64> = cell.samples.iter().skip(1).map(|&(s, n)| n as f64 / s).collect();
-    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-    let spread =
-        rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / rates.len().saturating_sub(1).max(1) as f64;
-    let line = format!(
-        "{:8} n {:5}  batch {:3}  depth {:5}  {mean:10.2} ± {:.2} tok/s",
-        cell.phase,
-        cell.n,
-        cell.batch,
-        cell.depth,
-        spread.sqrt()
-    );
-    let written =
-        if args.json { writeln!(std::io::stderr(), "{line}") } else { writeln!(std::io::stdout(), "{line}") };
-    // Nobody reads: the samples still go on.
-    let _ = written;
+fn through_engine(
+    args: &Args,
+    config: &CpuConfig,
+    prompts: &[usize],
+    listener: &mut dyn Listener,
+) -> Result<Vec<Cell>, BenchError> {
+    let path = args.model.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+    let mut cells = Vec::new();
+    if args.requests {
+        let longest = prompts.iter().copied().max().unwrap_or(1);
+        let engine = BenchEngine::load(path, config, 1, longest + 1, args.chunk)?;
+        for &n in prompts {
+            let cell = engine.first_token(n, args.repeat)?;
+            listener.cell(&cell);
+            cells.push(cell);
+        }
+    }
+    if let Some(&most) = args.streams.iter().max() {
+        let engine = BenchEngine::load(path, config, most, LOAD_PROMPT + args.generate, args.chunk)?;
+        for &streams in &args.streams {
+            for cell in engine.under_load(streams, LOAD_PROMPT, args.generate)? {
+                listener.cell(&cell);
+                cells.push(cell);
+            }
+        }
+    }
+    Ok(cells)
 }

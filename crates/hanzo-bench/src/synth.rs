@@ -21,7 +21,7 @@ const CHUNK: usize = 1 << 22;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   hanzo-bench synth --shape qwen3-1.7b --type q4_k_m --vocab vocab.gguf out.gguf")]
-pub(crate) struct Args {
+pub struct Args {
     /// Shape
     #[arg(long, value_enum)]
     shape: Shape,
@@ -110,7 +110,10 @@ impl Random {
 }
 
 /// Writes the model.
-pub(crate) fn run(args: &Args) -> Result<()> {
+///
+/// # Errors
+/// For a type that is none, and files that cannot be read or written.
+pub fn run(args: &Args) -> Result<()> {
     let types = Types::parse(&args.ty)?;
     let d = args.shape.dims();
     let mut w = GgufWriter::new();

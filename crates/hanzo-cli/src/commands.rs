@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+pub(crate) mod bench;
 pub(crate) mod completions;
+pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod models;

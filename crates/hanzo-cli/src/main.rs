@@ -45,6 +45,8 @@ enum Command {
     Detokenize(commands::tokenize::DetokenizeArgs),
     Template(commands::template::Args),
     Logits(commands::logits::Args),
+    Bench(commands::bench::Args),
+    Explain(commands::explain::Args),
     Completions(commands::completions::Args),
 }
 
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         Command::Detokenize(args) => commands::tokenize::run_detokenize(&args),
         Command::Template(args) => commands::template::run(&args),
         Command::Logits(args) => commands::logits::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
     })
 }

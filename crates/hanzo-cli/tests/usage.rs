@@ -4,8 +4,19 @@ mod common;
 
 use common::{TINY, finish, hanzo, run, run_with_input};
 
-const COMMANDS: &[&str] =
-    &["run", "inspect", "models", "quantize", "tokenize", "detokenize", "template", "logits", "completions"];
+const COMMANDS: &[&str] = &[
+    "run",
+    "inspect",
+    "models",
+    "quantize",
+    "tokenize",
+    "detokenize",
+    "template",
+    "logits",
+    "bench",
+    "explain",
+    "completions",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -49,6 +60,15 @@ fn wrong_usage_is_exit_code_2() {
         (&["logits", TINY, "--ids", "-1"], &["--ids", "-1"]),
         (&["quantize", TINY, "out.gguf", "Q9_9"], &["Q9_9", "Q4_K_M"]),
         (&["quantize", TINY, "out.gguf", "Q8_0", "--threads", "0"], &["--threads"]),
+        (&["bench"], &["--model"]),
+        (&["bench", "-m", TINY, "--threads", "0"], &["thread"]),
+        (&["bench", "-m", TINY, "-b", "0"], &["batches"]),
+        (&["bench", "-m", TINY, "--device", "tpu"], &["tpu", "cpu"]),
+        (&["bench", "-m", TINY, "-p", "99999999999"], &["tokens"]),
+        (&["bench", "-m", TINY, "-p", "1000000"], &["1000000", "context"]),
+        (&["bench", "-m", TINY, "--roofline"], &["--model"]),
+        (&["explain", TINY, "-p", "0", "-n", "0"], &["nothing to explain"]),
+        (&["explain", TINY, "--threads", "0"], &["thread"]),
         (&["completions", "tcsh"], &["tcsh", "bash"]),
     ] {
         run(args).fails(2, parts);
@@ -74,6 +94,8 @@ fn a_bad_model_is_named() {
             &["tokenize", model, "--text", "x"],
             &["logits", model, "--ids", "1"],
             &["template", model, "--messages", "-"],
+            &["bench", "-m", model, "-p", "1", "-n", "0"],
+            &["explain", model],
         ] {
             let said = run(command).fails(1, &[model, why]).err;
             assert_eq!(said.matches(why).count(), 1, "said twice: {said}");
@@ -123,6 +145,9 @@ fn a_reader_that_has_gone_is_no_error() {
         &["tokenize", "--text", "a b c"],
         &["detokenize", "--ids", "5,6"],
         &["logits", TINY, "--ids", "1,2"],
+        &["bench", "-m", TINY, "-p", "4", "-n", "2", "-r", "1", "--json"],
+        &["bench", "-m", TINY, "-p", "4", "-n", "2", "-r", "1"],
+        &["explain", TINY, "-p", "4", "-n", "2", "--json"],
         &["completions", "bash"],
         &["--help"],
     ] {

@@ -497,7 +497,8 @@ fn a_timed_step_computes_the_same_and_leaves_no_time_out() {
                 [SequenceStep { n_tokens: to - from, context_len: to, block_tables: &tables, adapters: &[] }];
             let outputs: Vec<u32> = (0..(to - from) as u32).collect();
             let mut logits = vec![f32::NAN; (to - from) * VOCAB];
-            let step = Step { tokens: &seq.tokens[from..to], sequences: &sequences, outputs: &outputs };
+            let step =
+                Step { tokens: &seq.tokens[from..to], sequences: &sequences, outputs: &outputs, hidden: &[] };
             let start = std::time::Instant::now();
             let times = timed.step_timed(&step, &mut logits).unwrap();
             let wall = start.elapsed();
@@ -507,7 +508,7 @@ fn a_timed_step_computes_the_same_and_leaves_no_time_out() {
             assert!(times.launches.iter().all(|t| !t.is_zero()), "{times:?}");
             assert!(times.total() <= wall, "{times:?} in {wall:?}");
         }
-        let faulty = Step { tokens: &[VOCAB as u32], sequences: &[], outputs: &[] };
+        let faulty = Step { tokens: &[VOCAB as u32], sequences: &[], outputs: &[], hidden: &[] };
         assert!(matches!(timed.step_timed(&faulty, &mut []), Err(DeviceError::InvalidStep(_))));
     }
 }
