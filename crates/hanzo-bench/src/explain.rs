@@ -31,6 +31,8 @@ use crate::work::{StepShape, Work};
 
 /// Memory of the bandwidth probe.
 const MEMORY_BYTES: usize = 256 << 20;
+/// A quiet machine's threads meet in less than a microsecond; at so many seconds another process has their cores.
+const DISTURBED: f64 = 20e-6;
 /// Beyond so many times its bound, a launch is no longer at a roof.
 const NEAR: f64 = 2.0;
 
@@ -102,7 +104,7 @@ impl Roofs {
     /// Seconds that a launch takes at least.
     fn bound(&self, work: Work) -> f64 {
         let (read, compute) = self.bounds(work);
-        read.max(compute) + self.barrier
+        read.max(compute) + work.barriers * self.barrier
     }
 }
 
@@ -141,7 +143,7 @@ impl Regime {
         let (read, compute) = roofs.bounds(work);
         if seconds > NEAR * roofs.bound(work) {
             Self::Busy
-        } else if roofs.barrier > read.max(compute) {
+        } else if work.barriers * roofs.barrier > read.max(compute) {
             Self::Launch
         } else if read >= compute {
             Self::Bandwidth
@@ -333,7 +335,7 @@ impl Tally {
         for (part, work) in parts.iter_mut().zip(&works) {
             // The regime of the average launch.
             let n = part.launches.max(1) as f64;
-            let each = Work { bytes: work.bytes / n, int8_ops: work.int8_ops / n, f32_ops: work.f32_ops / n };
+            let each = work.times(1.0 / n);
             part.regime = Regime::of(part.seconds / n, each, &self.roofs);
         }
         let of = |f: fn(&StepTimes) -> Duration| self.steps.iter().map(|(_, t)| f(t).as_secs_f64()).sum();
@@ -440,6 +442,9 @@ impl Explanation {
             giga(r.f32, "GFLOP/s f32"),
             1e6 * r.barrier
         );
+        if r.barrier > DISTURBED {
+            out.push_str("something else has the cores: these roofs and times are not the machine's\n");
+        }
         for phase in &self.phases {
             phase.to_text(&mut out);
         }
@@ -469,13 +474,13 @@ impl Explained {
         );
         let _ = writeln!(
             out,
-            "{:>8}  {:>6}  {:>8}  {:<18}  {:>12}  {:>4}  what",
-            "ms", "share", "bound", "regime", "if at bound", "×"
+            "{:>8}  {:>6}  {:>8}  {:<18}  {:>12}  {:>8}  what",
+            "ms", "share", "bound", "regime", "if at bound", "launches"
         );
         for p in &self.parts {
             let _ = writeln!(
                 out,
-                "{:8.3}  {:5.1}%  {:8.3}  {:<18}  {:>10.2} ×  {:>4}  {}",
+                "{:8.3}  {:5.1}%  {:8.3}  {:<18}  {:>10.2} ×  {:>8}  {}",
                 1e3 * p.seconds,
                 100.0 * p.share,
                 1e3 * p.bound_seconds,
@@ -512,14 +517,16 @@ mod tests {
     #[test]
     fn regimes_follow_the_binding_resource() {
         let roofs = Roofs { read: 1e9, int8: Some(1e12), f32: Some(1e11), barrier: 1e-6 };
-        let bytes = Work { bytes: 1e6, ..Work::default() };
-        let ops = Work { int8_ops: 1e9, ..Work::default() };
+        let bytes = Work { bytes: 1e6, barriers: 1.0, ..Work::default() };
+        let ops = Work { int8_ops: 1e9, barriers: 1.0, ..Work::default() };
         assert_eq!(Regime::of(1.1e-3, bytes, &roofs), Regime::Bandwidth);
         assert_eq!(Regime::of(1.1e-3, ops, &roofs), Regime::Compute);
-        assert_eq!(Regime::of(1.5e-6, Work::default(), &roofs), Regime::Launch);
+        assert_eq!(Regime::of(1.5e-6, Work { barriers: 1.0, ..Work::default() }, &roofs), Regime::Launch);
         assert_eq!(Regime::of(5e-3, bytes, &roofs), Regime::Busy);
+        // Without a barrier there is no meeting to wait for.
+        assert_eq!(Regime::of(1.5e-6, Work::default(), &roofs), Regime::Busy);
         // int8 and f32 take the same units: their times add.
-        let both = Work { int8_ops: 1e9, f32_ops: 1e8, ..Work::default() };
+        let both = Work { int8_ops: 1e9, f32_ops: 1e8, barriers: 1.0, ..Work::default() };
         assert!((roofs.bound(both) - 2.001e-3).abs() < 1e-9);
     }
 }

@@ -4,7 +4,7 @@
 //! in caches and are not counted. Operations count multiply and add as two.
 
 use hanzo_fusion::graph::{Elem, Op, Rows, Value};
-use hanzo_fusion::{KvType, Plan};
+use hanzo_fusion::{KvType, LaunchKind, Plan};
 
 /// What a step is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Work {
     pub int8_ops: f64,
     /// Operations on f32.
     pub f32_ops: f64,
+    /// Times that all threads meet: none after a row-wise launch of one row, which one thread does while the others wait.
+    pub barriers: f64,
 }
 
 impl Work {
@@ -37,6 +39,17 @@ impl Work {
             bytes: self.bytes + other.bytes,
             int8_ops: self.int8_ops + other.int8_ops,
             f32_ops: self.f32_ops + other.f32_ops,
+            barriers: self.barriers + other.barriers,
+        }
+    }
+
+    /// So many times as much.
+    pub fn times(self, k: f64) -> Self {
+        Self {
+            bytes: k * self.bytes,
+            int8_ops: k * self.int8_ops,
+            f32_ops: k * self.f32_ops,
+            barriers: k * self.barriers,
         }
     }
 
@@ -49,7 +62,9 @@ impl Work {
             Some(Rows::Outputs) => step.sequences as f64,
             _ => tokens,
         };
-        let mut work = Self { f32_ops: cost.row_ops as f64 * rows, ..Self::default() };
+        let alone = matches!(launch.kind, LaunchKind::Rows(_)) && rows <= 1.0;
+        let barriers = if alone { 0.0 } else { 1.0 };
+        let mut work = Self { f32_ops: cost.row_ops as f64 * rows, barriers, ..Self::default() };
         for &v in &launch.nodes {
             work = work.plus(of_node(plan, v, rows, step));
         }
