@@ -13,6 +13,7 @@ mod model;
 mod out;
 mod progress;
 mod session;
+mod size;
 
 use std::process::ExitCode;
 

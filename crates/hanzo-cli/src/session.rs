@@ -30,6 +30,8 @@ pub(crate) struct LoadSettings {
     pub(crate) threads: Option<usize>,
     pub(crate) context: Option<usize>,
     pub(crate) kv: KvType,
+    /// Bytes for the cache; what the context needs if `None`.
+    pub(crate) kv_memory: Option<u64>,
     /// A chat template in place of the model's.
     pub(crate) template: Option<String>,
 }
@@ -98,6 +100,7 @@ impl Session {
         let settings = ModelSettings {
             context: settings.context,
             kv_type: settings.kv,
+            kv_bytes: settings.kv_memory,
             template: settings.template.clone(),
             max_sequences: 1,
             ..ModelSettings::default()
@@ -108,6 +111,12 @@ impl Session {
         };
         for warning in model.tokenizer.warnings() {
             out::warning(format_args!("{}", out::for_terminal(warning)));
+        }
+        let holds = model.engine.info().max_context;
+        if let Some(asked) = settings.context.filter(|&asked| holds < asked) {
+            anyhow::bail!(
+                "--kv-memory holds {holds} tokens, --ctx asks for {asked}: give more memory or a shorter context"
+            );
         }
         let file_type = crate::describe::file_type(&file);
         Ok(Self { source, load_time: started.elapsed(), file_type, model })
@@ -191,9 +200,9 @@ impl Session {
 /// The error of a load, with the way out.
 pub(crate) fn cannot_load(name: &str, error: LoadError) -> anyhow::Error {
     let hint = match &error {
-        LoadError::Engine(EngineError::Device(DeviceError::OutOfMemory { .. })) => {
-            "; a smaller --ctx, or keys and values as int8, need less"
-        }
+        LoadError::Engine(
+            EngineError::Device(DeviceError::OutOfMemory { .. }) | EngineError::KvTooLarge(_),
+        ) => "; a smaller --ctx, or keys and values as int8, need less",
         LoadError::Template(_) => " with --chat-template, or use --raw",
         _ => "",
     };

@@ -159,3 +159,14 @@ fn a_conversation_that_has_become_too_long_is_not_cut() {
     // The message that did not fit was not said, so the chat goes on.
     assert_eq!(chat.text().lines().count(), 2, "{}", chat.text());
 }
+
+#[test]
+fn memory_of_the_cache_is_asked_for_and_bounded() {
+    let story = run(&["run", STORY, "--temp", "0", "--kv-memory", "4M"]).ok();
+    assert_eq!(story.text(), run(&["run", STORY, "--temp", "0"]).ok().text());
+    run(&["run", STORY, "--kv-memory", "1"]).fails(1, &["1 bytes of KV memory do not hold a block"]);
+    run(&["run", STORY, "--kv-memory", "256K", "--ctx", "512"]).fails(1, &["--ctx asks for 512"]);
+    run(&["run", STORY, "--ctx", "16777216"])
+        .fails(1, &["KV cache for 16777216 tokens takes", "are available", "a smaller --ctx"]);
+    run(&["run", STORY, "--kv-memory", "lots"]).fails(2, &["expected a size such as 512M"]);
+}

@@ -1,6 +1,8 @@
 //! Aggregate decode speed by the number of streams, and what a long prompt does to those that run.
 //!
 //! `cargo run --release -p hanzo-engine --example throughput -- MODEL.gguf [threads] [tokens]`
+//!
+//! One line of JSON a number of streams, then one with the times between tokens.
 
 #![allow(clippy::print_stdout)]
 
@@ -12,6 +14,7 @@ use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::{Engine, EngineOptions, Event, Request, SamplingParams, Speculation};
 use hanzo_gguf::GgufFile;
+use serde_json::json;
 
 /// Tokens of the prompt that comes while others run.
 const LONG: usize = 4096;
@@ -33,13 +36,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..EngineOptions::default()
     };
     let engine = Engine::load(&file, &device, options, &())?;
-    println!("{}", engine.info().device);
-    println!("{:>7} {:>10} {:>7}", "streams", "tok/s", "ratio");
     let mut one = None;
     for streams in [1, 2, 4, 8, 16, 32] {
         let speed = aggregate(&engine, streams, n)?;
         let base = *one.get_or_insert(speed);
-        println!("{streams:7} {speed:10.1} {:7.2}", speed / base);
+        let ratio = speed / base;
+        let device = &engine.info().device;
+        println!(
+            "{}",
+            json!({ "streams": streams, "tokens_per_second": speed, "ratio": ratio, "device": device })
+        );
     }
     latency(&engine)
 }
@@ -99,11 +105,12 @@ fn latency(engine: &Engine) -> Result<(), Box<dyn Error>> {
     };
     drop(running);
     let (a, b) = (idle.percentiles(), busy.percentiles());
-    println!("\n{RUNNING} streams; ms between tokens      p50      p99");
-    println!("alone                          {:8.1} {:8.1}", a.0, a.1);
-    println!("while {LONG} tokens are computed {:8.1} {:8.1}", b.0, b.1);
-    println!("ratio                          {:8.2} {:8.2}", b.0 / a.0, b.1 / a.1);
-    println!("the prompt took {:.1} s", first.duration_since(asked).as_secs_f64());
+    let line = json!({
+        "running": RUNNING, "prompt": LONG, "alone_ms": { "p50": a.0, "p99": a.1 },
+        "while_prompt_ms": { "p50": b.0, "p99": b.1 }, "ratio": { "p50": b.0 / a.0, "p99": b.1 / a.1 },
+        "prompt_s": first.duration_since(asked).as_secs_f64(),
+    });
+    println!("{line}");
     Ok(())
 }
 

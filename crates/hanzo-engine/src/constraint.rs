@@ -3,6 +3,7 @@
 //! A constraint fails closed: where it cannot say what is allowed, the request fails. Grammars and schemas are behind
 //! the same trait in `guidance` (feature `grammar`, on by default).
 
+pub(crate) mod ahead;
 #[cfg(feature = "grammar")]
 mod gbnf;
 #[cfg(feature = "grammar")]

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use hanzo_fusion::graph::WeightDecl;
 use hanzo_fusion::{BLOCK_TOKENS, Device, Graph, KvConfig, KvType, LoadOptions, MemoryReport, Progress};
 use hanzo_gguf::GgufFile;
-use hanzo_models::GgufWeights;
+use hanzo_models::{GgufWeights, Pooling};
 
 use crate::EngineError;
 use crate::kv::{KvDemand, block_bytes, kv_pool_default, kv_pool_fits};
@@ -18,6 +18,7 @@ use crate::request::{Event, Request, Sink};
 use crate::scheduler::StepLimits;
 use crate::sequence::{ModelLimits, Sequence};
 use crate::speculate::Speculation;
+use crate::text::ModelText;
 use crate::worker::{KvSetup, Worker};
 
 /// Drafts of a step.
@@ -82,6 +83,8 @@ pub struct Engine {
     max_waiting: usize,
     max_sequences: usize,
     speculation: Speculation,
+    /// The model's side of text, or why there is none.
+    text: Result<ModelText, String>,
 }
 
 /// What is known of an engine once it is loaded.
@@ -93,6 +96,10 @@ pub struct EngineInfo {
     pub device: String,
     /// Token ids below this exist.
     pub vocab_size: usize,
+    /// Elements of an embedding; 0 where the model gives none.
+    pub hidden_size: usize,
+    /// How embeddings are made unless a request says otherwise: as the file says, else from the last token.
+    pub pooling: Pooling,
     /// Longest sequence, in tokens.
     pub max_context: usize,
     /// Context that the model was made for.
@@ -178,6 +185,8 @@ impl Engine {
             architecture: model.architecture,
             device: device.describe(),
             vocab_size: model.graph.vocab_size,
+            hidden_size: model.graph.hidden_size(),
+            pooling: model.pooling.unwrap_or(Pooling::Last),
             max_context,
             trained_context: model.context_length,
             kv_tokens: n_blocks * BLOCK_TOKENS,
@@ -195,7 +204,7 @@ impl Engine {
             step_limits,
             model_limits,
             speculation.clone(),
-            info.vocab_size,
+            (info.vocab_size, info.hidden_size),
             Arc::clone(&shared),
         );
         let (sender, receiver) = channel();
@@ -211,7 +220,18 @@ impl Engine {
             max_waiting: options.max_waiting,
             max_sequences,
             speculation,
+            text: Err("the engine was loaded without it; `Engine::builder` loads it".to_owned()),
         })
+    }
+
+    /// The same engine with the model's side of text, or why there is none.
+    pub(crate) fn with_text(mut self, text: Result<ModelText, String>) -> Self {
+        self.text = text;
+        self
+    }
+
+    pub(crate) fn text(&self) -> Result<&ModelText, EngineError> {
+        self.text.as_ref().map_err(|why| EngineError::NoText(why.clone()))
     }
 
     /// What is loaded.

@@ -48,6 +48,28 @@ pub enum EngineError {
         /// Tokens of the text.
         tokens: usize,
     },
+    /// The model's results are not numbers: its weights or what was computed from them are damaged.
+    #[error("the {what} at position {position} are not finite numbers")]
+    NotFinite {
+        /// Which results.
+        what: &'static str,
+        /// Of which token.
+        position: usize,
+    },
+    /// A model without hidden states.
+    #[error("models of architecture `{architecture}` give no embeddings")]
+    NoHidden {
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// An embedding of another size than can be had.
+    #[error("{asked} dimensions were asked for; the model's embeddings have 1 to {size}")]
+    Dimensions {
+        /// What was asked for.
+        asked: usize,
+        /// All that there are.
+        size: usize,
+    },
     /// A text was not read to its end.
     #[error("the request ended before its text was read to the end: {0:?}")]
     Incomplete(crate::request::FinishReason),
@@ -104,6 +126,12 @@ pub enum EngineError {
     /// The KV cache does not fit into the memory that there is.
     #[error(transparent)]
     KvTooLarge(#[from] crate::kv::KvTooLarge),
+    /// No device to run on.
+    #[error("no device: {0}")]
+    NoDevice(String),
+    /// The model cannot turn this into tokens: no vocabulary, no chat format, or a text that they refuse.
+    #[error("the model's text: {0}")]
+    NoText(String),
     /// The engine's thread could not be started.
     #[error("the engine's thread could not be started: {0}")]
     Thread(String),
@@ -113,4 +141,11 @@ pub enum EngineError {
     /// The engine is gone.
     #[error("the engine has stopped")]
     Stopped,
+}
+
+#[cfg(feature = "cpu")]
+impl EngineError {
+    pub(crate) fn cpu(error: hanzo_cpu::CpuError) -> Self {
+        Self::NoDevice(error.to_string())
+    }
 }

@@ -3,28 +3,23 @@
 //! Owns the KV blocks, the schedule and the sampler; [`Engine`] is the project's public Rust API. Leaves arithmetic
 //! to the device behind [`hanzo_fusion::Device`], architectures to `hanzo-models`, and text to `hanzo-text`.
 //!
-//! ```no_run
-//! use hanzo_cpu::{exec::CpuDevice, isa::CpuConfig};
-//! use hanzo_engine::{Engine, EngineOptions, Event, Request};
-//! use hanzo_gguf::GgufFile;
+//! ```
+//! use hanzo_engine::{Engine, EngineError, Request};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let file = GgufFile::open("model.gguf")?;
-//! let device = CpuDevice::new(&CpuConfig::default())?;
-//! let engine = Engine::load(&file, &device, EngineOptions::default(), &())?;
-//! for event in engine.generate(Request::new(vec![1, 2, 3], 16))? {
-//!     match event {
-//!         Event::Token(token) => println!("{}", token.id),
-//!         Event::Finished(finish) => println!("{finish:?}"),
-//!         Event::Failed(error) => return Err(error.into()),
-//!     }
-//! }
+//! # fn main() -> Result<(), EngineError> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../hanzo-cli/assets/hanzo-tiny.gguf");
+//! let engine = Engine::builder(path).context(256).build()?;
+//! let prompt = engine.encode("Once upon a time")?;
+//! let story: String = engine.reply(Request::new(prompt, 16))?.texts().collect::<Result<_, _>>()?;
+//! assert!(!story.is_empty());
 //! # Ok(())
 //! # }
 //! ```
 #![forbid(unsafe_code)]
 
+mod builder;
 pub mod constraint;
+mod embed;
 mod engine;
 mod error;
 pub mod kv;
@@ -40,11 +35,18 @@ mod score;
 mod sequence;
 pub mod speculate;
 mod stop;
+#[cfg(feature = "stream")]
+mod stream;
+mod text;
 mod worker;
 
+pub use builder::{EngineBuilder, ModelSource};
 pub use constraint::{Constraint, ConstraintError};
+pub use embed::{EmbedRequest, Embedding};
 pub use engine::{Cancel, Engine, EngineInfo, EngineOptions, Events};
 pub use error::EngineError;
+pub use hanzo_models::Pooling;
+pub use hanzo_text::chat::ChatMessage;
 pub use memory::available_memory;
 pub use metrics::Metrics;
 pub use reply::{TextEvent, TextEvents, TextFinish, TextOptions, text_sink};
@@ -53,3 +55,5 @@ pub use sampler::{Distribution, Mirostat, ParamError, SamplingParams, Stage, Tok
 pub use score::{LogitsRequest, ScoreEvent, ScoreRequest, Scores, TokenScore};
 pub use speculate::{DraftModel, PromptLookup, Proposer, Speculation};
 pub use stop::{MAX_STOP_BYTES, MAX_STOP_STRINGS, StopError, StopScan, StopStrings};
+#[cfg(feature = "stream")]
+pub use stream::EventStream;

@@ -8,19 +8,34 @@ use std::ops::Range;
 
 use crate::EngineError;
 
+/// What a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// Logits, `[vocab]`.
+    Logits,
+    /// The final hidden state, `[n_embd]`.
+    Hidden,
+}
+
 /// Takes the row of a position; false when nobody listens any more.
 pub(crate) type ReadRow = Box<dyn FnMut(usize, &[f32]) -> Result<bool, EngineError> + Send>;
 
 /// Which rows of a text are wanted, and who takes them.
 pub(crate) struct Reader {
+    kind: Rows,
     /// Positions whose rows are still to come.
     rows: Range<usize>,
     read: ReadRow,
 }
 
 impl Reader {
-    pub(crate) fn new(rows: Range<usize>, read: ReadRow) -> Self {
-        Self { rows, read }
+    pub(crate) fn new(kind: Rows, rows: Range<usize>, read: ReadRow) -> Self {
+        Self { kind, rows, read }
+    }
+
+    /// What its rows are.
+    pub(crate) fn kind(&self) -> Rows {
+        self.kind
     }
 
     /// The first position whose row is still to come. What is before need not be computed again.
@@ -57,7 +72,7 @@ mod tests {
 
     #[test]
     fn chunks_are_cut_where_rows_run_out() {
-        let mut reader = Reader::new(5..9, Box::new(|position, _| Ok(position < 6)));
+        let mut reader = Reader::new(Rows::Logits, 5..9, Box::new(|position, _| Ok(position < 6)));
         assert_eq!((reader.wanted(0..3), reader.wanted(0..7), reader.wanted(7..20)), (5..5, 5..7, 7..9));
         assert_eq!([reader.cut(0, 20, 4), reader.cut(0, 20, 3), reader.cut(0, 6, 1)], [20, 8, 6]);
         assert_eq!([reader.cut(0, 20, 0), reader.cut(5, 4, 0), reader.cut(9, 4, 0)], [5, 0, 4]);

@@ -4,6 +4,7 @@
 //! setting. The draw at a position depends on the seed, the position and the continuation alone, so a token is the same
 //! in whatever batch it is sampled: that is what makes preemption and speculation lossless for seeded replies too.
 
+mod breakers;
 mod candidates;
 mod chain;
 mod dry;
@@ -13,6 +14,7 @@ mod params;
 mod penalties;
 mod rng;
 
+pub use breakers::breakers_of;
 pub use candidates::{Candidate, Candidates};
 pub use chain::Sampler;
 pub use logprob::{Distribution, TokenLogprob};

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::engine::{Cancel, Engine};
 use crate::error::EngineError;
-use crate::read::Reader;
+use crate::read::{Reader, Rows};
 use crate::request::{Event, Finish, FinishReason, Request};
 use crate::sampler::{Distribution, TokenLogprob};
 
@@ -134,7 +134,7 @@ impl Engine {
         let read = move |position: usize, logits: &[f32]| {
             let distribution = Distribution::new(logits);
             if !distribution.is_finite() {
-                return Err(EngineError::NoToken { position, reason: "the logits are not numbers" });
+                return Err(EngineError::NotFinite { what: "logits", position });
             }
             let Some(id) = targets.next() else { return Ok(false) };
             Ok(tell(ScoreEvent::Token(TokenScore {
@@ -146,7 +146,7 @@ impl Engine {
         };
         self.submit_reading(
             to_read(tokens, priority, deadline),
-            Reader::new(first - 1..n - 1, Box::new(read)),
+            Reader::new(Rows::Logits, first - 1..n - 1, Box::new(read)),
             Box::new(move |event| match event {
                 Event::Token(_) => true,
                 Event::Finished(finish) => {
@@ -178,49 +178,72 @@ impl Engine {
         Err(EngineError::Stopped)
     }
 
-    /// Takes rows of logits of a text into `state`, in order, and waits for the end. `take` gets the position and its row
-    /// (`[vocab]`) on the engine's thread, so it must be quick; it returns false to end the request there.
+    /// Queues a text whose rows of logits go to `take`, in order: the position and its row (`[vocab]`), on the engine's thread,
+    /// so it must be quick. It returns false to end the request there; it is dropped before `done` hears of the end.
     ///
     /// This is what a Kullback-Leibler divergence between two engines, a perplexity over a sliding window, or a dump of
     /// logits is made of.
     ///
     /// # Errors
-    /// As [`Engine::submit`], [`EngineError::NoRows`] for rows that are not of the text, what failed meanwhile, and
-    /// [`EngineError::Incomplete`] after the deadline.
-    pub fn fold_logits<S: Send + 'static>(
+    /// As [`Engine::submit`], and [`EngineError::NoRows`] for rows that are not of the text.
+    pub fn submit_logits(
         &self,
         request: LogitsRequest,
-        state: S,
-        mut take: impl FnMut(&mut S, usize, &[f32]) -> bool + Send + 'static,
-    ) -> Result<(S, Finish), EngineError> {
+        mut take: impl FnMut(usize, &[f32]) -> bool + Send + 'static,
+        done: impl FnOnce(Result<Finish, EngineError>) + Send + 'static,
+    ) -> Result<Cancel, EngineError> {
         let LogitsRequest { mut tokens, rows, priority, deadline } = request;
         if rows.is_empty() || rows.end > tokens.len() {
             let (first, end, tokens) = (rows.start, rows.end, tokens.len());
             return Err(EngineError::NoRows { what: "logits of rows", first, end, tokens });
         }
         tokens.truncate(rows.end);
+        let read = move |position: usize, logits: &[f32]| Ok(take(position, logits));
+        let mut done = Some(done);
+        let end = move |event| {
+            let outcome = match event {
+                Event::Token(_) => return true,
+                Event::Finished(finish) => Ok(finish),
+                Event::Failed(error) => Err(error),
+            };
+            if let Some(done) = done.take() {
+                done(outcome);
+            }
+            true
+        };
+        let reader = Reader::new(Rows::Logits, rows, Box::new(read));
+        self.submit_reading(to_read(tokens, priority, deadline), reader, Box::new(end))
+    }
+
+    /// Takes rows of logits of a text into `state` (see [`Engine::submit_logits`]), and waits for the end.
+    ///
+    /// # Errors
+    /// As [`Engine::submit_logits`], what failed meanwhile, and [`EngineError::Incomplete`] after the deadline.
+    pub fn fold_logits<S: Send + 'static>(
+        &self,
+        request: LogitsRequest,
+        state: S,
+        mut take: impl FnMut(&mut S, usize, &[f32]) -> bool + Send + 'static,
+    ) -> Result<(S, Finish), EngineError> {
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let read = move |position: usize, logits: &[f32]| {
-            Ok(take(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), position, logits))
-        };
-        let finish = self.read(to_read(tokens, priority, deadline), Reader::new(rows, Box::new(read)))?;
+        let (sender, receiver) = channel();
+        self.submit_logits(
+            request,
+            move |position, row| {
+                take(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), position, row)
+            },
+            move |outcome| {
+                // Whoever does not wait any more does not want it.
+                let _ = sender.send(outcome);
+            },
+        )?;
+        let finish = receiver.recv().unwrap_or(Err(EngineError::Stopped))?;
+        if finish.reason == FinishReason::Deadline {
+            return Err(EngineError::Incomplete(finish.reason));
+        }
         // The reader is gone by the time that the end is told.
         let state = Arc::into_inner(state).ok_or(EngineError::Stopped)?;
         Ok((state.into_inner().unwrap_or_else(PoisonError::into_inner), finish))
-    }
-
-    /// Reads a text and waits for the end.
-    pub(crate) fn read(&self, request: Request, reader: Reader) -> Result<Finish, EngineError> {
-        let (sender, receiver) = channel();
-        self.submit_reading(request, reader, Box::new(move |event| sender.send(event).is_ok()))?;
-        match receiver.into_iter().next() {
-            Some(Event::Finished(finish)) if finish.reason == FinishReason::Deadline => {
-                Err(EngineError::Incomplete(finish.reason))
-            }
-            Some(Event::Finished(finish)) => Ok(finish),
-            Some(Event::Failed(error)) => Err(error),
-            Some(Event::Token(_)) | None => Err(EngineError::Stopped),
-        }
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::EngineError;
+use crate::constraint::ahead::{Allowed, Lent};
 use crate::constraint::{Constraint, ConstraintError};
 use crate::kv::Tables;
-use crate::read::Reader;
+use crate::read::{Reader, Rows};
 use crate::request::{Event, Finish, FinishReason, Request, Sink, Token};
 use crate::sampler::{Distribution, Sampler};
 use crate::speculate::Proposer;
@@ -35,7 +36,11 @@ pub(crate) struct Sequence {
     pub(crate) drafts: Vec<u32>,
     sampler: Sampler,
     limits: ReplyLimits,
+    /// What the reply may consist of, where that is bounded. Away while its next mask is computed beside a step.
     constraint: Option<Box<dyn Constraint>>,
+    is_constrained: bool,
+    /// What the constraint allows next, if it was asked ahead of time.
+    allowed: Option<Result<Allowed, String>>,
     proposer: Option<Box<dyn Proposer>>,
     cancelled: Arc<AtomicBool>,
     /// Gone once the end was told, or the listener panicked.
@@ -106,7 +111,9 @@ impl Sequence {
                 speculate: r.speculate,
                 deadline: r.deadline,
             },
+            is_constrained: r.constraint.is_some(),
             constraint: r.constraint,
+            allowed: None,
             proposer,
             cancelled,
             sink: Some(sink),
@@ -171,6 +178,11 @@ impl Sequence {
         }
     }
 
+    /// What the rows are that it wants.
+    pub(crate) fn row_kind(&self) -> Rows {
+        self.reader.as_ref().map_or(Rows::Logits, Reader::kind)
+    }
+
     /// Whether it only reads.
     pub(crate) fn is_reading(&self) -> bool {
         self.reader.is_some()
@@ -227,6 +239,8 @@ impl Sequence {
             sampler: self.sampler.branch(branch),
             limits: self.limits,
             constraint: self.constraint.clone(),
+            is_constrained: self.is_constrained,
+            allowed: self.allowed.clone(),
             proposer: proposer(),
             cancelled: Arc::clone(&self.cancelled),
             sink: Some(sink),
@@ -238,6 +252,29 @@ impl Sequence {
             accepted: 0,
         };
         siblings.into_iter().zip(1..).map(continuation).collect()
+    }
+
+    /// Lends the constraint of a reply that draws after a step of `n_tokens` tokens, to be asked meanwhile.
+    pub(crate) fn lend_constraint(&mut self, n_tokens: usize, n_drafts: usize) -> Option<Lent> {
+        if self.rows_wanted(n_tokens, n_drafts).is_empty() {
+            return None;
+        }
+        let constraint = self.constraint.take()?;
+        Some(Lent { id: self.id, constraint, allowed: None })
+    }
+
+    /// Takes the constraint back, with its answer if there is one.
+    pub(crate) fn take_back(&mut self, lent: Lent) {
+        (self.constraint, self.allowed) = (Some(lent.constraint), lent.allowed);
+    }
+
+    /// What the reply may go on with.
+    fn allowed(&mut self, vocab_size: usize) -> Result<Allowed, String> {
+        match (self.allowed.take(), &mut self.constraint) {
+            (Some(allowed), Some(_)) => allowed,
+            (None, Some(constraint)) => Allowed::by(&mut **constraint, vocab_size),
+            (_, None) => Err("it did not come back".to_owned()),
+        }
     }
 
     /// Guesses what follows, for a sequence whose next token is about to be drawn.
@@ -294,10 +331,9 @@ impl Sequence {
         let failed = |reason| EngineError::from(ConstraintError::Failed { position: generated, reason });
         let mut banned = if generated < self.limits.min_tokens { model.eog.as_slice() } else { &[] };
         let mut mask = None;
-        if let Some(constraint) = &mut self.constraint {
-            let mut allowed = constraint.mask(logits.len()).map_err(failed)?;
+        if self.is_constrained {
+            let Allowed { mask: mut allowed, may_end } = self.allowed(logits.len()).map_err(failed)?;
             let only_end = allowed.is_empty();
-            let may_end = constraint.may_end().map_err(failed)?;
             model.eog.iter().for_each(|&id| if may_end { allowed.allow(id) } else { allowed.forbid(id) });
             if only_end {
                 banned = &[];

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use hanzo_fusion::{DeviceError, KvLayer, LoadedModel, SequenceStep, Step};
 
 use crate::EngineError;
+use crate::constraint::ahead::Ahead;
 use crate::engine::Shared;
 use crate::kv::KvManager;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
+use crate::read::Rows;
 use crate::request::FinishReason;
 use crate::scheduler::{Scheduler, StepLimits, Work};
 use crate::sequence::{ModelLimits, Sequence, SequenceId};
@@ -41,8 +43,12 @@ pub(crate) struct Worker {
     model_limits: ModelLimits,
     speculation: Speculation,
     pace: Pace,
+    ahead: Ahead,
     logits: Vec<f32>,
     vocab_size: usize,
+    /// Hidden states that the last step was asked for.
+    hidden: Vec<f32>,
+    hidden_size: usize,
     totals: Metrics,
     shared: Arc<Shared>,
 }
@@ -54,7 +60,7 @@ impl Worker {
         step_limits: StepLimits,
         model_limits: ModelLimits,
         speculation: Speculation,
-        vocab_size: usize,
+        (vocab_size, hidden_size): (usize, usize),
         shared: Arc<Shared>,
     ) -> Self {
         let mut worker = Self {
@@ -65,8 +71,11 @@ impl Worker {
             model_limits,
             speculation,
             pace: Pace::default(),
+            ahead: Ahead::default(),
             logits: Vec::new(),
             vocab_size,
+            hidden: Vec::new(),
+            hidden_size,
             totals: Metrics::default(),
             shared,
         };
@@ -156,7 +165,13 @@ impl Worker {
     /// Runs one step and hands out what it brought. A step that fails fails the requests in it and no others.
     fn step(&mut self, work: &[Work]) {
         let began = Instant::now();
+        self.ask_ahead(work);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.forward(work)));
+        for lent in self.ahead.answers() {
+            if let Some((sequence, _)) = self.scheduler.running_mut(lent.id) {
+                sequence.take_back(lent);
+            }
+        }
         self.totals.steps += 1;
         let fault = match outcome {
             Ok(Ok(())) => {
@@ -175,6 +190,18 @@ impl Worker {
         }
     }
 
+    /// Has the constraints of those who draw after the step asked while it runs.
+    fn ask_ahead(&mut self, work: &[Work]) {
+        for w in work {
+            let Some((sequence, _)) = self.scheduler.running_mut(w.id) else { continue };
+            if let Some(lent) = sequence.lend_constraint(w.n_tokens, w.n_drafts)
+                && let Err(lent) = self.ahead.ask(lent, self.vocab_size)
+            {
+                sequence.take_back(lent);
+            }
+        }
+    }
+
     fn observe(&mut self, work: &[Work], time: Duration) {
         let rows = |decodes| work.iter().filter(|w| w.decodes == decodes).map(|w| w.n_tokens).sum();
         self.pace.observe(rows(true), rows(false), time);
@@ -182,7 +209,7 @@ impl Worker {
     }
 
     /// The device's part of a step: logits of every sequence whose tokens are all through with it, at its last token and
-    /// its drafts.
+    /// its drafts, and the rows that readers take.
     fn forward(&mut self, work: &[Work]) -> Result<(), DeviceError> {
         for (group, pairs) in self.scheduler.kv.take_copies().iter().enumerate() {
             if !pairs.is_empty() {
@@ -192,7 +219,8 @@ impl Worker {
         let parts: Vec<(&Sequence, &Work)> =
             work.iter().filter_map(|w| Some((self.scheduler.running(w.id)?, w))).collect();
         let tables: Vec<Vec<&[u32]>> = parts.iter().map(|(s, _)| s.tables.slices().collect()).collect();
-        let (mut tokens, mut sequences, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut tokens, mut sequences) = (Vec::new(), Vec::new());
+        let (mut outputs, mut hidden) = (Vec::new(), Vec::new());
         for ((sequence, w), tables) in parts.iter().zip(&tables) {
             let context_len = sequence.n_computed + w.n_tokens;
             let wanted = sequence.rows_wanted(w.n_tokens, w.n_drafts);
@@ -205,23 +233,29 @@ impl Worker {
                 block_tables: tables,
                 adapters: &[],
             });
-            outputs.extend(wanted.map(|position| (tokens.len() + position - context_len) as u32));
+            let rows = if sequence.row_kind() == Rows::Hidden { &mut hidden } else { &mut outputs };
+            rows.extend(wanted.map(|position| (tokens.len() + position - context_len) as u32));
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);
-        self.model.step(
-            &Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] },
-            &mut self.logits,
-        )
+        let step = Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &hidden };
+        self.model.step(&step, &mut self.logits)?;
+        self.hidden.clear();
+        if !hidden.is_empty() {
+            self.hidden.extend_from_slice(self.model.hidden());
+        }
+        Ok(())
     }
 
     /// The host's part: cached tokens are counted, tokens drawn, replies ended.
     fn advance(&mut self, work: &[Work]) {
-        let logits = std::mem::take(&mut self.logits);
-        let mut rows = logits.chunks_exact(self.vocab_size.max(1));
+        let (logits, hidden) = (std::mem::take(&mut self.logits), std::mem::take(&mut self.hidden));
+        let mut logits_rows = logits.chunks_exact(self.vocab_size.max(1));
+        let mut hidden_rows = hidden.chunks_exact(self.hidden_size.max(1));
         for w in work {
             let Some((sequence, kv)) = self.scheduler.running_mut(w.id) else { continue };
             let n_rows = sequence.rows_wanted(w.n_tokens, w.n_drafts).len();
-            let rows: Vec<&[f32]> = rows.by_ref().take(n_rows).collect();
+            let rows = if sequence.row_kind() == Rows::Hidden { &mut hidden_rows } else { &mut logits_rows };
+            let rows: Vec<&[f32]> = rows.take(n_rows).collect();
             sequence.n_computed += w.n_tokens - w.n_drafts;
             let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
             kv.commit(&mut sequence.tables, computed);
@@ -236,7 +270,7 @@ impl Worker {
                 self.verify(id, w.n_drafts, &rows);
             }
         }
-        self.logits = logits;
+        (self.logits, self.hidden) = (logits, hidden);
     }
 
     /// Draws a token from each row of logits in turn, as long as the drafts that the next row saw are what was drawn.
@@ -293,7 +327,7 @@ impl Worker {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }

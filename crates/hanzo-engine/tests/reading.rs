@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{Rng, cpu, engine, run, settle, tiny};
 use hanzo_engine::{
-    Distribution, Engine, EngineError, EngineOptions, LogitsRequest, Request, SamplingParams, ScoreEvent,
-    ScoreRequest,
+    Distribution, EmbedRequest, Embedding, Engine, EngineError, EngineOptions, LogitsRequest, Pooling,
+    Request, SamplingParams, ScoreEvent, ScoreRequest,
 };
 use hanzo_fusion::{Device, KvConfig, KvType, LoadOptions, SequenceStep, Step};
 use hanzo_gguf::GgufFile;
@@ -26,13 +26,13 @@ fn text(seed: usize, n: usize) -> Vec<u32> {
     (0..n).map(|i| 10 + ((i * i + i * seed) % 83) as u32).collect()
 }
 
-/// All rows of logits of a text, in one step of the device itself.
-fn device_logits(file: &GgufFile, tokens: &[u32]) -> Vec<Vec<f32>> {
+/// All rows of logits of a text, and its hidden states, in one step of the device itself.
+fn device_rows(file: &GgufFile, tokens: &[u32]) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let model = hanzo_models::load(file).unwrap();
     let n = tokens.len();
     let load = LoadOptions {
         max_tokens: n,
-        max_outputs: n,
+        max_outputs: 2 * n,
         kv: KvConfig { n_blocks: n.div_ceil(16), kv_type: KvType::F16 },
     };
     let vocab = model.graph.vocab_size;
@@ -43,10 +43,14 @@ fn device_logits(file: &GgufFile, tokens: &[u32]) -> Vec<Vec<f32>> {
     let sequence = SequenceStep { n_tokens: n, context_len: n, block_tables: &tables, adapters: &[] };
     let outputs: Vec<u32> = (0..n as u32).collect();
     let mut logits = vec![0.0; n * vocab];
-    loaded
-        .step(&Step { tokens, sequences: &[sequence], outputs: &outputs, hidden: &[] }, &mut logits)
-        .unwrap();
-    logits.chunks_exact(vocab).map(<[f32]>::to_vec).collect()
+    let step = Step { tokens, sequences: &[sequence], outputs: &outputs, hidden: &outputs };
+    loaded.step(&step, &mut logits).unwrap();
+    let rows = |all: &[f32], n: usize| all.chunks_exact(n).map(<[f32]>::to_vec).collect();
+    (rows(&logits, vocab), rows(loaded.hidden(), model.graph.hidden_size()))
+}
+
+fn device_logits(file: &GgufFile, tokens: &[u32]) -> Vec<Vec<f32>> {
+    device_rows(file, tokens).0
 }
 
 /// What a crowded engine may be like.
@@ -119,6 +123,103 @@ fn scores_are_those_of_the_model_in_any_mix() {
             settle(&e);
         }
     }
+}
+
+/// An embedding the plain way.
+fn pooled(rows: &[Vec<f32>], pooling: Pooling, dimensions: usize, normalize: bool) -> Vec<f32> {
+    let counted = match pooling {
+        Pooling::Mean => rows,
+        Pooling::Cls => &rows[..1],
+        Pooling::Last => &rows[rows.len() - 1..],
+    };
+    let sum: Vec<f64> = (0..dimensions).map(|i| counted.iter().map(|row| f64::from(row[i])).sum()).collect();
+    let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let by = if normalize { length } else { counted.len() as f64 };
+    sum.iter().map(|x| (x / by) as f32).collect()
+}
+
+#[test]
+fn embeddings_are_those_of_the_model_in_any_mix() {
+    for (name, seeds) in [("llama", 0..5), ("gemma3", 5..8)] {
+        let Some(file) = tiny(name) else { return };
+        for seed in seeds {
+            let mut rng = Rng(seed);
+            let o = crowd(&mut rng);
+            let threads = 1 + rng.below(3);
+            let what = format!("{name}, seed {seed}, {threads} threads, {o:?}");
+            let e = engine(&file, threads, o);
+            let size = e.info().hidden_size;
+            let busy = chatter(&e, &mut rng);
+            let requests: Vec<EmbedRequest> = (0..5)
+                .map(|i| EmbedRequest {
+                    pooling: [None, Some(Pooling::Mean), Some(Pooling::Cls)][rng.below(3)],
+                    dimensions: [None, Some(1 + rng.below(size))][rng.below(2)],
+                    normalize: rng.below(2) == 0,
+                    ..EmbedRequest::new(text(i, 1 + rng.below(CONTEXT)))
+                })
+                .collect();
+            let (sender, receiver) = std::sync::mpsc::channel();
+            for (i, request) in requests.iter().enumerate() {
+                let sender = sender.clone();
+                e.submit_embed(request.clone(), move |outcome| sender.send((i, outcome)).unwrap()).unwrap();
+                // Scores of the same text run in the same steps.
+                let twin = ScoreRequest::new([&request.tokens[..], &[9]].concat());
+                e.submit_score(twin, |event| !matches!(event, ScoreEvent::Failed(_))).unwrap();
+            }
+            drop(sender);
+            let mut ended = 0;
+            for (i, outcome) in receiver {
+                let (request, embedding) = (&requests[i], outcome.unwrap());
+                let rows = device_rows(&file, &request.tokens).1;
+                assert_eq!(rows.len(), request.tokens.len());
+                let pooling = request.pooling.unwrap_or(e.info().pooling);
+                let wanted = pooled(&rows, pooling, request.dimensions.unwrap_or(size), request.normalize);
+                assert_eq!(embedding.vector, wanted, "text {i}; {what}");
+                assert_eq!(embedding.finish.prompt_tokens, request.tokens.len());
+                ended += 1;
+            }
+            assert_eq!(ended, requests.len(), "{what}");
+            busy.into_iter().for_each(|events| assert!(common::collect(events).error.is_none()));
+            settle(&e);
+        }
+    }
+}
+
+#[test]
+fn embeddings_that_cannot_be_had_are_refused_by_name() {
+    let Some(file) = tiny("llama") else { return };
+    let e = engine(&file, 1, options());
+    let size = e.info().hidden_size;
+    assert_eq!(e.info().pooling, Pooling::Last, "the file says nothing of it");
+    let embed = |n: usize, dimensions| {
+        e.embed(EmbedRequest { dimensions, ..EmbedRequest::new(text(0, n)) }).map(|e| e.vector.len())
+    };
+    assert_eq!(embed(CONTEXT, None).unwrap(), size, "a text may fill the context");
+    assert!(matches!(embed(0, None), Err(EngineError::EmptyPrompt)));
+    assert!(matches!(embed(CONTEXT + 1, None), Err(EngineError::TextTooLong { .. })));
+    let large = embed(3, Some(size + 1)).unwrap_err().to_string();
+    assert_eq!(
+        large,
+        format!("{} dimensions were asked for; the model's embeddings have 1 to {size}", size + 1)
+    );
+    assert!(matches!(embed(3, Some(0)), Err(EngineError::Dimensions { asked: 0, .. })));
+    settle(&e);
+}
+
+/// The last token's state may come from a prefix that is cached already.
+#[test]
+fn embeddings_use_the_prefix_cache_where_they_can() {
+    let Some(file) = tiny("llama") else { return };
+    let e = engine(&file, 2, options());
+    let ask = |pooling| {
+        let request = EmbedRequest { pooling: Some(pooling), ..EmbedRequest::new(text(1, 60)) };
+        let Embedding { vector, finish } = e.embed(request).unwrap();
+        (vector, finish.cached_tokens)
+    };
+    let ((a, miss), (b, hit)) = (ask(Pooling::Last), ask(Pooling::Last));
+    assert_eq!((miss, hit), (0, 48));
+    assert_eq!(a, b);
+    assert_eq!(ask(Pooling::Mean).1, 0, "all states are wanted");
 }
 
 #[test]

@@ -10,7 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Control, Controlled, Fault, Rng, cpu, run, settle, tiny};
-use hanzo_engine::{Engine, EngineError, EngineOptions, Event, Request, SamplingParams};
+use hanzo_engine::{
+    EmbedRequest, Engine, EngineError, EngineOptions, Event, Pooling, Request, SamplingParams, ScoreRequest,
+};
+
+/// A text that is scored or embedded, now and then with a deadline.
+fn read_something(e: &Engine, rng: &mut Rng) -> Result<(), EngineError> {
+    let tokens: Vec<u32> = (0..2 + rng.below(150)).map(|i| 10 + (i % (2 + rng.below(3))) as u32).collect();
+    let deadline = (rng.below(10) == 0).then(|| Instant::now() + Duration::from_millis(rng.next() % 50));
+    if rng.below(2) == 0 {
+        let first = 1 + rng.below(tokens.len() - 1);
+        return e.score(ScoreRequest { first, deadline, ..ScoreRequest::new(tokens) }).map(drop);
+    }
+    let pooling = Some(Pooling::ALL[rng.below(3)]);
+    e.embed(EmbedRequest { pooling, deadline, ..EmbedRequest::new(tokens) }).map(drop)
+}
 
 #[test]
 fn callers_come_and_go() {
@@ -42,6 +56,18 @@ fn callers_come_and_go() {
             scope.spawn(move || {
                 let mut rng = Rng(caller);
                 while Instant::now() < until {
+                    if rng.below(4) == 0 {
+                        let outcome = read_something(e, &mut rng);
+                        match outcome {
+                            Ok(()) => ended,
+                            Err(EngineError::Busy { .. }) => busy,
+                            Err(EngineError::Step(_)) => failed,
+                            Err(EngineError::Incomplete(_)) => left,
+                            Err(error) => panic!("{error}"),
+                        }
+                        .fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
                     let n = 1 + rng.below(120);
                     let mut request = Request::new(
                         (0..n).map(|i| 10 + (i % (3 + n % 40)) as u32).collect(),

@@ -8,10 +8,12 @@ mod common;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use common::{engine, real, run, settle, tiny};
+use common::{Control, Controlled, cpu, engine, real, run, settle, tiny};
 use hanzo_engine::constraint::{Constraint, Grammar, GrammarCompiler, TokenMask};
-use hanzo_engine::{EngineOptions, FinishReason, Request, SamplingParams, Speculation};
+use hanzo_engine::{Engine, EngineOptions, FinishReason, Request, SamplingParams, Speculation};
 use hanzo_gguf::GgufFile;
 use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -299,6 +301,74 @@ fn masks_hold_and_forced_tokens_are_drafts() {
     }
     assert_eq!(on.metrics().restarts, 0);
     settle(&on);
+}
+
+/// Allows everything and counts how often it is asked.
+#[derive(Clone)]
+struct Counting(Arc<AtomicUsize>);
+
+impl Constraint for Counting {
+    fn mask(&mut self, vocab_size: usize) -> Result<TokenMask, String> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(TokenMask::from_words(&vec![u32::MAX; vocab_size.div_ceil(32)], vocab_size))
+    }
+
+    fn may_end(&mut self) -> Result<bool, String> {
+        Ok(false)
+    }
+
+    fn must_end(&mut self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, _token: u32) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn admissible(&mut self, drafts: &[u32]) -> usize {
+        drafts.len()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
+/// While the device is busy with a step, the mask of the draw after it is made; and none for a step that draws nothing.
+#[test]
+fn masks_are_made_while_the_device_runs() {
+    let Some(file) = tiny("llama") else { return };
+    let control = Arc::new(Control::default());
+    let device = Controlled(cpu(1), Arc::clone(&control));
+    let options = EngineOptions {
+        max_context: Some(192),
+        max_batch_tokens: 16,
+        max_sequences: 2,
+        speculation: Speculation::off(),
+        ..EngineOptions::default()
+    };
+    let e = Engine::load(&file, &device, options, &()).unwrap();
+    control.hold();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let constraint: Box<dyn Constraint> = Box::new(Counting(Arc::clone(&asked)));
+    let request =
+        Request { constraint: Some(constraint), ignore_eos: true, ..Request::new((10..40).collect(), 3) };
+    let events = e.generate(request).unwrap();
+    control.wait_blocked();
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "the prompt's first chunk draws nothing");
+    for step in 1..=3 {
+        control.permit(1);
+        let until = Instant::now() + Duration::from_secs(60);
+        while asked.load(Ordering::SeqCst) < step {
+            assert!(Instant::now() < until, "no mask for step {step}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(control.steps.lock().unwrap().len(), step, "the step that draws has not run yet");
+    }
+    control.release();
+    assert_eq!(common::collect(events).tokens.len(), 3);
+    assert_eq!(asked.load(Ordering::SeqCst), 3, "once a draw");
+    settle(&e);
 }
 
 #[test]

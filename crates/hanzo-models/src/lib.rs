@@ -10,6 +10,7 @@ mod decoder;
 mod error;
 mod ffn;
 mod hyper;
+mod pooling;
 mod rope;
 mod source;
 mod weights;
@@ -21,6 +22,7 @@ use hanzo_gguf::GgufFile;
 
 pub use arch::{ARCHITECTURES, Architecture};
 pub use error::ModelError;
+pub use pooling::Pooling;
 pub use source::GgufWeights;
 
 /// Result of this crate.
@@ -35,6 +37,8 @@ pub struct Model {
     pub graph: Arc<Graph>,
     /// Longest context that the model was made for, in tokens.
     pub context_length: usize,
+    /// How the model's texts become embeddings, where the file says it.
+    pub pooling: Option<Pooling>,
 }
 
 /// Reads a model's architecture from its file. No weight is read but small ones that shape the graph (rotary factors).
@@ -52,6 +56,8 @@ pub fn load(file: &GgufFile) -> Result<Model> {
     let hyper = hyper::Hyper::new(file.metadata(), architecture.name);
     let mut weights = weights::Weights::new(file)?;
     let context_length = hyper.count("context_length", 1..=hyper::MAX_CONTEXT)?;
+    let pooling = Pooling::from_metadata(&hyper)?;
     let logits = (architecture.build)(&hyper, &mut weights)?;
-    Ok(Model { architecture: architecture.name, graph: Arc::new(weights.finish(logits)?), context_length })
+    let graph = Arc::new(weights.finish(logits)?);
+    Ok(Model { architecture: architecture.name, graph, context_length, pooling })
 }

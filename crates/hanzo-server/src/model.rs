@@ -27,6 +27,8 @@ pub struct LoadSettings {
     pub context: Option<usize>,
     /// Tokens of the KV pool, over all sequences; by what memory is free if `None`.
     pub kv_tokens: Option<usize>,
+    /// Bytes of the KV pool; goes before `kv_tokens`.
+    pub kv_bytes: Option<u64>,
     /// Bytes that weights and cache may take together; no bound if `None`.
     pub memory: Option<u64>,
     /// Element type of the cache.
@@ -47,6 +49,7 @@ impl Default for LoadSettings {
         Self {
             context: None,
             kv_tokens: None,
+            kv_bytes: None,
             memory: available_memory(),
             kv_type: engine.kv_type,
             template: None,
@@ -164,6 +167,7 @@ impl LoadedModel {
         let options = EngineOptions {
             max_context: Some(context),
             kv_tokens: settings.kv_tokens,
+            kv_bytes: settings.kv_bytes,
             memory: settings.memory,
             kv_type: settings.kv_type,
             max_sequences: settings.max_sequences,

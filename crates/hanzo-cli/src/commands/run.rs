@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// Element type of cached keys and values; int8 takes half the memory of f16, at a small error
     #[arg(long, value_enum, default_value_t = Kv::F16, help_heading = "Loading")]
     kv: Kv,
+    /// Memory for cached keys and values, such as 512M or 2G; as much as --ctx needs by default
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = crate::size::parse, help_heading = "Loading")]
+    kv_memory: Option<u64>,
     /// Threads; one a core by default
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Loading")]
     threads: Option<u16>,
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         threads: args.threads.map(usize::from),
         context: args.ctx.map(|n| n as usize),
         kv: args.kv.into(),
+        kv_memory: args.kv_memory,
         template,
     };
     let manner =

@@ -2,17 +2,22 @@
 
 use std::collections::HashMap;
 
-use hanzo_fusion::graph::{Activation, Graph, Op, RopeStyle, Rows, Weight};
+use hanzo_fusion::graph::{Activation, Graph, Op, RopeStyle, Rows, Value, Weight};
 
 /// Rows of every value.
 type Matrix = Vec<Vec<f64>>;
 
 /// Logits of all positions; `weights` are decoded, one entry a weight of the graph.
 pub(super) fn logits(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Matrix {
+    graph.logits.map(|v| value(graph, weights, tokens, v)).unwrap_or_default()
+}
+
+/// A value of the graph, at all positions.
+pub(super) fn value(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32], wanted: Value) -> Matrix {
     let mut values: Vec<Matrix> = Vec::new();
     let mut caches: HashMap<usize, (Matrix, Matrix)> = HashMap::new();
     for node in &graph.nodes {
-        let get = |v: hanzo_fusion::Value| &values[v.index()];
+        let get = |v: Value| &values[v.index()];
         let decl = |w: Weight| &graph.weights[w.index()];
         let weight = |w: Weight| weights[w.index()].iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
         let row = |w: Weight, at: usize| {
@@ -185,7 +190,7 @@ pub(super) fn logits(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Mat
         };
         values.push(out);
     }
-    graph.logits.map(|v| values[v.index()].clone()).unwrap_or_default()
+    values.swap_remove(wanted.index())
 }
 
 fn w_len(weights: &Matrix) -> usize {

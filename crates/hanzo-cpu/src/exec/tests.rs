@@ -158,6 +158,7 @@ fn dense(ty: QuantType) -> Graph {
     let norm = g.vector("output_norm", WIDTH, QuantType::F32);
     let x = g.rms_norm(x, norm, 1e-5);
     let x = g.select_outputs(x);
+    g.set_hidden(x);
     let logits = g.matmul(x, embd);
     let logits = g.softcap(logits, 30.0);
     g.finish(logits).unwrap()
@@ -215,6 +216,7 @@ fn moe(ty: QuantType) -> Graph {
     let norm = g.vector("output_norm", WIDTH, QuantType::F32);
     let x = g.select_outputs(x);
     let x = g.rms_norm(x, norm, 1e-5);
+    g.set_hidden(x);
     let head = g.matrix("head", VOCAB, WIDTH, ty);
     let logits = g.matmul(x, head);
     g.finish(logits).unwrap()
@@ -290,6 +292,46 @@ fn step(model: &mut dyn LoadedModel, shares: &[(&Seq, usize, usize)]) -> Vec<f32
         .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits)
         .unwrap();
     logits
+}
+
+/// Logits and hidden states share a step, each for its own rows; neither changes the other's bits.
+#[test]
+fn hidden_states_come_beside_logits() {
+    for graph in [dense(QuantType::F32), dense(QuantType::Q8_0), moe(QuantType::F32)] {
+        let (n_embd, weights) = (graph.hidden_size(), Weights::new(&graph));
+        let seq = Seq::new(3, 40, 0);
+        let tables: [&[u32]; 2] = [&seq.tables[0], &seq.tables[1]];
+        let sequences =
+            [SequenceStep { n_tokens: 40, context_len: 40, block_tables: &tables, adapters: &[] }];
+        let run = |setup: Setup, outputs: &[u32], hidden: &[u32]| {
+            let mut model = setup.load(&graph, &weights);
+            let mut logits = vec![f32::NAN; outputs.len() * VOCAB];
+            let step = Step { tokens: &seq.tokens, sequences: &sequences, outputs, hidden };
+            model.step(&step, &mut logits).unwrap();
+            let rows = |all: &[f32], n: usize| all.chunks(n).map(bits).collect::<Vec<_>>();
+            (rows(&logits, VOCAB), rows(model.hidden(), n_embd))
+        };
+        let all: Vec<u32> = (0..40).collect();
+        let (logits, none) = run(Setup::new(), &all, &[]);
+        assert!(none.is_empty());
+        let (none, hidden) = run(Setup::new(), &[], &all);
+        assert!(none.is_empty() && hidden.len() == 40);
+        let portable = Setup { isa: Isa::Scalar, threads: 3, ..Setup::new() };
+        for setup in [Setup::new(), Setup { fuse: false, ..Setup::new() }, portable] {
+            let (some_logits, some_hidden) = run(setup, &[0, 7, 39], &[2, 7, 8, 30]);
+            assert_eq!(some_logits, [0, 7, 39].map(|row: usize| logits[row].clone()));
+            assert_eq!(some_hidden, [2, 7, 8, 30].map(|row: usize| hidden[row].clone()));
+        }
+        // The states are what the head reads: by the plain evaluation they are near.
+        let decoded = weights.decoded(&graph);
+        let plain = reference::value(&graph, &decoded, &seq.tokens, graph.hidden.unwrap());
+        for (row, plain) in hidden.iter().zip(&plain) {
+            let error: f64 =
+                row.iter().zip(plain).map(|(x, p)| (f64::from(f32::from_bits(*x)) - p).powi(2)).sum();
+            let norm: f64 = plain.iter().map(|p| p * p).sum();
+            assert!(error < norm * 1e-2, "{error} of {norm}");
+        }
+    }
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {

@@ -279,6 +279,34 @@ mod tests {
         assert_eq!((kv.pools[0].n_free(), kv.pools[1].n_free()), (8, 8));
     }
 
+    /// Whatever chunks come, a windowed group has what the next rows look at and little more, and gives all of it back.
+    #[test]
+    fn windowed_groups_hold_their_window_only() {
+        for (mut seed, window) in [(1usize, 1u32), (2, 16), (3, 37), (4, 100)] {
+            let mut kv = KvManager::new(&[layer(None, 0), layer(Some(window), 1)], 200, true);
+            let most = (window as usize).div_ceil(BLOCK_TOKENS) + 1;
+            for round in 0..6u32 {
+                let tokens: Vec<u32> = (0..900).map(|i| i % (5 + round / 2)).collect();
+                let (mut t, mut done) = kv.admit(&tokens);
+                while done < tokens.len() {
+                    seed = (seed * 1_103_515_245 + 12_345) % (1 << 31);
+                    let to = (done + 1 + (seed >> 8) % 70).min(tokens.len());
+                    kv.grow(&mut t, done, to).unwrap();
+                    let seen = kv.first_needed(1, done)..to.div_ceil(BLOCK_TOKENS);
+                    assert!(t.groups[1][seen].iter().all(|b| *b != GONE), "{window}: {done} to {to}");
+                    kv.commit(&mut t, &tokens[..to]);
+                    done = to;
+                    let held = t.groups[1].iter().filter(|b| **b != GONE).count();
+                    assert!(held <= most, "{window}: {held} blocks at {done}");
+                    assert_eq!(held, t.groups[1].len() - t.gone[1]);
+                    assert_eq!(kv.pools[1].n_free(), 200 - held);
+                }
+                kv.release(t);
+                assert_eq!((kv.pools[0].n_free(), kv.pools[1].n_free()), (200, 200));
+            }
+        }
+    }
+
     #[test]
     fn growing_beyond_the_pool_changes_nothing() {
         let mut kv = KvManager::new(&[layer(None, 0)], 2, true);

@@ -1,7 +1,6 @@
 //! The chain: bias and mask, the stages in the order asked for, then a draw.
 
-use std::collections::HashSet;
-
+use super::breakers::Breakers;
 use super::candidates::Candidates;
 use super::params::{Mirostat, SamplingParams, Stage};
 use super::{dry, mirostat, penalties, rng};
@@ -18,7 +17,7 @@ pub struct Sampler {
     params: SamplingParams,
     /// Continuation of the same prompt and seed: each has its own random stream.
     branch: u32,
-    breakers: HashSet<u32>,
+    breakers: Breakers,
     mu: f32,
     scratch: Vec<f32>,
     candidates: Candidates,
@@ -27,7 +26,7 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler by `params`.
     pub fn new(params: SamplingParams) -> Self {
-        let breakers = params.dry_breakers.iter().copied().collect();
+        let breakers = Breakers::new(&params.dry_breakers);
         let mu = 2.0 * params.mirostat_tau;
         Self { params, branch: 0, breakers, mu, scratch: Vec::new(), candidates: Candidates::default() }
     }

@@ -4,30 +4,28 @@
 //! `multiplier · base^(length − allowed_length)`, `length` being how many tokens agree. Breaker tokens end a
 //! repetition. (The rule is the one that text-generation-webui introduced and llama.cpp adopted.)
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use hanzo_quant::math;
 
 use super::SamplingParams;
+use super::breakers::Breakers;
 
 /// Largest penalty: what is beyond is as good as forbidden, and must stay a number.
 const MOST: f64 = 1e30;
 
 /// What is subtracted from the logit of each token that would continue a repetition.
-pub(crate) fn penalties(
-    params: &SamplingParams,
-    breakers: &HashSet<u32>,
-    history: &[u32],
-) -> HashMap<u32, f32> {
+pub(crate) fn penalties(params: &SamplingParams, breakers: &Breakers, history: &[u32]) -> HashMap<u32, f32> {
     let mut out = HashMap::new();
     if params.dry_multiplier == 0.0 {
         return out;
     }
     let window = params.dry_last_n.unwrap_or(usize::MAX);
     let text = history.get(history.len().saturating_sub(window)..).unwrap_or_default();
+    // A breaker ends the repetition: only what came after it counts.
+    let longest = breakers.since_last(text);
     for (&next, length) in text.iter().skip(1).zip(agreements(text)) {
-        // A breaker ends the repetition: only what came after it counts.
-        let length = length.min(since_breaker(text, breakers));
+        let length = length.min(longest);
         if length < params.dry_allowed_length.max(1) {
             continue;
         }
@@ -38,14 +36,6 @@ pub(crate) fn penalties(
         *entry = entry.max(penalty);
     }
     out
-}
-
-/// Tokens at the end of the text, up to the last breaker.
-fn since_breaker(text: &[u32], breakers: &HashSet<u32>) -> usize {
-    if breakers.is_empty() {
-        return text.len();
-    }
-    text.iter().rev().position(|id| breakers.contains(id)).unwrap_or(text.len())
 }
 
 /// For each end `i` but the last, how many tokens before and at `i` equal those at the text's end: the Z-function of
@@ -97,19 +87,22 @@ mod tests {
         };
         // The end "1 2 3" was followed by 9; "3" alone by 5 is too short to count.
         let text = [1, 2, 3, 9, 3, 5, 1, 2, 3];
-        let got = penalties(&p, &HashSet::new(), &text);
+        let got = penalties(&p, &Breakers::default(), &text);
         assert_eq!(got, HashMap::from([(9, 0.5 * 2.0)]));
         // A breaker inside the repetition cuts it to "3".
-        assert!(penalties(&p, &HashSet::from([2]), &text).is_empty());
+        assert!(penalties(&p, &Breakers::new(&[vec![2]]), &text).is_empty());
+        // One of two tokens cuts it where its last one stands.
+        assert!(penalties(&p, &Breakers::new(&[vec![1, 2]]), &text).is_empty());
+        assert_eq!(penalties(&p, &Breakers::new(&[vec![1, 3]]), &text), got);
         // Too old to be seen.
         let p = SamplingParams { dry_last_n: Some(5), ..p };
-        assert!(penalties(&p, &HashSet::new(), &text).is_empty());
+        assert!(penalties(&p, &Breakers::default(), &text).is_empty());
     }
 
     #[test]
     fn a_long_repetition_stays_finite() {
         let p = SamplingParams { dry_multiplier: 1.0, dry_base: 100.0, ..SamplingParams::greedy() };
-        let got = penalties(&p, &HashSet::new(), &[4; 1000]);
+        let got = penalties(&p, &Breakers::default(), &[4; 1000]);
         assert!(got[&4].is_finite() && got[&4] > 1e29);
     }
 }

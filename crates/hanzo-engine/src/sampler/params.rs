@@ -112,8 +112,8 @@ pub struct SamplingParams {
     pub dry_allowed_length: usize,
     /// How many of the last tokens DRY looks at; `None` looks at all.
     pub dry_last_n: Option<usize>,
-    /// Tokens that no repetition extends across (those with line ends, quotes, colons, …).
-    pub dry_breakers: Vec<u32>,
+    /// Sequences of tokens that no repetition extends across (line ends, quotes, colons, …; see [`super::breakers_of`]).
+    pub dry_breakers: Vec<Vec<u32>>,
     /// Which mirostat, if any.
     pub mirostat: Mirostat,
     /// Mirostat's target surprise, in bits.
@@ -220,7 +220,7 @@ impl SamplingParams {
             Err(ParamError { name, found: id.to_string(), expected: "ids of the vocabulary" })
         };
         self.logit_bias.iter().try_for_each(|b| known("logit_bias", b.0))?;
-        self.dry_breakers.iter().try_for_each(|&id| known("dry_breakers", id))?;
+        self.dry_breakers.iter().flatten().try_for_each(|&id| known("dry_breakers", id))?;
         if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             return Err(ParamError { name: "logit_bias", found: bias.to_string(), expected: "numbers" });
         }
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(name(SamplingParams { top_p: 1.5, ..ok.clone() }), "top_p");
         assert_eq!(name(SamplingParams { mirostat_eta: f32::INFINITY, ..ok.clone() }), "mirostat_eta");
         assert_eq!(name(SamplingParams { logit_bias: vec![(10, 0.0)], ..ok.clone() }), "logit_bias");
-        assert_eq!(name(SamplingParams { dry_breakers: vec![11], ..ok.clone() }), "dry_breakers");
+        assert_eq!(name(SamplingParams { dry_breakers: vec![vec![1, 11]], ..ok.clone() }), "dry_breakers");
         assert_eq!(name(SamplingParams { logprobs: Some(11), ..ok.clone() }), "logprobs");
         assert_eq!(name(SamplingParams { order: vec![Stage::TopK, Stage::TopK], ..ok }), "order");
     }

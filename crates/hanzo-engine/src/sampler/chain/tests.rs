@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::*;
 
 /// Chi-square statistic of `counts` against probabilities; impossible outcomes must not occur.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hanzo_engine::sampler::breakers_of;
 use hanzo_engine::{Mirostat, SamplingParams, Stage, StopStrings};
 use serde::Deserialize;
 
@@ -127,18 +128,14 @@ impl Sampling {
         names.iter().enumerate().map(stage).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Tokens with a breaker in them.
-    fn breakers(&self, model: &LoadedModel) -> Vec<u32> {
+    /// Sequences of tokens in which a breaker is.
+    fn breakers(&self, model: &LoadedModel) -> Vec<Vec<u32>> {
         if self.dry_multiplier.unwrap_or(0.0) <= 0.0 {
             return Vec::new();
         }
         let defaults = || ["\n", ":", "\"", "*"].map(str::to_owned).to_vec();
         let breakers = self.dry_sequence_breakers.clone().unwrap_or_else(defaults);
-        let breaks = |id: &u32| {
-            let text = String::from_utf8_lossy(model.tokenizer.token_bytes(*id).unwrap_or_default());
-            breakers.iter().any(|b| !b.is_empty() && text.contains(b.as_str()))
-        };
-        (0..model.tokenizer.vocab_size() as u32).filter(breaks).collect()
+        breakers.iter().flat_map(|text| breakers_of(&model.tokenizer, text)).collect()
     }
 
     fn bias(&self) -> Result<Vec<(u32, f32)>, ApiError> {
