@@ -3,7 +3,6 @@
 //! Each command is one file under `commands/`; this one parses and dispatches. `failure` turns an error into a message
 //! and an exit code, `out` is the only place that writes to the terminal.
 
-mod cache;
 mod commands;
 mod describe;
 mod failure;
@@ -26,6 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
   hanzo run \"Once upon a time\"            one reply of the small model that is built in
   hanzo run model.gguf                    chat with a model of your own
   hanzo serve model.gguf                  the same over HTTP, for OpenAI's clients
+  hanzo pull qwen3:0.6b                   fetch a model from the Hugging Face Hub; then: hanzo run qwen3:0.6b
   hanzo inspect model.gguf                what is in a file
   hanzo quantize model.gguf out.gguf Q4_K_M
   hanzo help COMMAND                      more about a command")]
@@ -39,8 +39,10 @@ enum Command {
     Run(commands::run::Args),
     Serve(commands::serve::Args),
     Inspect(commands::inspect::Args),
-    #[command(visible_alias = "list")]
-    Models(commands::models::Args),
+    Pull(commands::pull::Args),
+    #[command(visible_alias = "models", visible_alias = "ls")]
+    List(commands::list::Args),
+    Rm(commands::rm::Args),
     Quantize(commands::quantize::Args),
     Tokenize(commands::tokenize::Args),
     Detokenize(commands::tokenize::DetokenizeArgs),
@@ -60,7 +62,9 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
-        Command::Models(args) => commands::models::run(&args),
+        Command::Pull(args) => commands::pull::run(&args),
+        Command::List(args) => commands::list::run(&args),
+        Command::Rm(args) => commands::rm::run(&args),
         Command::Quantize(args) => commands::quantize::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Detokenize(args) => commands::tokenize::run_detokenize(&args),

@@ -1,12 +1,14 @@
-//! Finding a model: a path, a name from the cache, or the one that is built in.
+//! Finding a model: a path, the name of one that is on this machine, or the one that is built in.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hanzo_gguf::GgufFile;
+use hanzo_hub::{Name, Store};
 use hanzo_text::tokenizer::Tokenizer;
 
-use crate::{cache, out};
+use crate::failure::usage;
+use crate::out;
 
 /// The built-in model's file.
 static TINY: &[u8] = include_bytes!("../assets/hanzo-tiny.gguf");
@@ -45,10 +47,10 @@ impl Source {
 }
 
 /// The source that `spec` means, if it means one: what exists as a path or ends in `.gguf` is a path; then come the
-/// built-in model's name and the names of the cache.
+/// built-in model's name and the names of the models on this machine.
 ///
 /// # Errors
-/// When a name of the cache means several models.
+/// When a name means several models, or a type that is not here.
 pub(crate) fn find(spec: &str) -> Result<Option<Source>> {
     let path = Path::new(spec);
     if has_model_ending(spec) || path.exists() {
@@ -57,7 +59,7 @@ pub(crate) fn find(spec: &str) -> Result<Option<Source>> {
     if spec == BUILT_IN {
         return Ok(Some(Source::BuiltIn));
     }
-    Ok(cache::find(spec)?.map(Source::File))
+    Ok(Store::from_env().find(spec)?.map(|stored| Source::File(stored.path)))
 }
 
 /// As [`find`], where nothing is an error.
@@ -65,28 +67,34 @@ pub(crate) fn find(spec: &str) -> Result<Option<Source>> {
 /// # Errors
 /// As there.
 pub(crate) fn require(spec: &str) -> Result<Source> {
+    if spec.trim().is_empty() {
+        return Err(usage("the model's name is empty; leave it out for the built-in one"));
+    }
     find(spec)?.ok_or_else(|| missing(spec))
 }
 
 /// The error that `spec` means no model.
 pub(crate) fn missing(spec: &str) -> anyhow::Error {
-    let cache =
-        cache::models_dir().map_or("none: set HANZO_HOME".to_owned(), |dir| dir.display().to_string());
-    anyhow::anyhow!(
-        "no model `{spec}`: it is neither a file nor in the cache ({cache}); `hanzo models` lists what there is"
-    )
+    match Name::parse(spec) {
+        Ok(name) => anyhow::anyhow!(
+            "no model `{spec}` on this machine: `hanzo pull {spec}` fetches it{}; `hanzo list` shows what there is",
+            if name.to_string() == spec { String::new() } else { format!(" (it is {name})") }
+        ),
+        Err(_) => anyhow::anyhow!(
+            "no model `{spec}`: it is no file, no model on this machine (`hanzo list` shows those) and no name of one \
+             to pull"
+        ),
+    }
 }
 
-/// Whether a word can only be meant as a model: `something.gguf`, `org/repo`, `org/repo:Q4_K_M`.
+/// The error that `name` means no model that could be removed.
+pub(crate) fn not_here(name: &str) -> anyhow::Error {
+    anyhow::anyhow!("no model `{name}` on this machine; `hanzo list` shows what there is")
+}
+
+/// Whether a word can only be meant as a model: `something.gguf`, `org/repo`, `org/repo:Q4_K_M`, an alias with its size.
 pub(crate) fn looks_like_model(word: &str) -> bool {
-    let plain = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-    };
-    let repo = word.split_once('/').is_some_and(|(org, rest)| {
-        let (repo, quant) = rest.split_once(':').unwrap_or((rest, "x"));
-        plain(org) && plain(repo) && plain(quant)
-    });
-    repo || has_model_ending(word)
+    has_model_ending(word) || Name::parse(word).is_ok()
 }
 
 fn has_model_ending(word: &str) -> bool {
@@ -127,7 +135,8 @@ mod tests {
 
     #[test]
     fn models_and_prompts_look_different() {
-        for model in ["x.gguf", "a/b/x.GGUF", "org/repo", "Qwen/Qwen3-0.6B-GGUF:Q8_0"] {
+        for model in ["x.gguf", "a/b/x.GGUF", "org/repo", "Qwen/Qwen3-0.6B-GGUF:Q8_0", "qwen3:0.6b", "QWEN3"]
+        {
             assert!(looks_like_model(model), "{model}");
         }
         for prompt in ["hello", "Once upon a time", "and/or what?", "a/b/c", "/help", "1/", "What is .gguf?"]

@@ -12,6 +12,9 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// A bar on standard error that counts bytes; nothing where standard error is not a terminal.
 pub(crate) struct Bar {
     what: String,
+    template: &'static str,
+    /// Where the count begins: what is done already took no time.
+    from: u64,
     started: Instant,
     bar: OnceLock<ProgressBar>,
 }
@@ -19,15 +22,27 @@ pub(crate) struct Bar {
 impl Bar {
     /// A bar that says what it does, once there is reason to.
     pub(crate) fn bytes(what: &str) -> Self {
-        Self { what: what.to_owned(), started: Instant::now(), bar: OnceLock::new() }
+        Self::new(what, "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta}", 0)
+    }
+
+    /// A bar for a transfer of which `from` bytes are here: with rate and time left.
+    pub(crate) fn transfer(what: &str, from: u64) -> Self {
+        let template =
+            "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
+        Self::new(what, template, from)
+    }
+
+    fn new(what: &str, template: &'static str, from: u64) -> Self {
+        Self { what: what.to_owned(), template, from, started: Instant::now(), bar: OnceLock::new() }
     }
 
     fn draw(&self) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        let style =
-            ProgressStyle::with_template("{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta}");
+        let style = ProgressStyle::with_template(self.template);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_message(self.what.clone());
+        bar.set_position(self.from);
+        bar.reset_eta();
         bar
     }
 }

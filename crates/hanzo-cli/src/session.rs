@@ -16,7 +16,7 @@ use hanzo_server::{LoadSettings as ModelSettings, LoadedModel, ids};
 use hanzo_text::chat::ChatMessage;
 use hanzo_text::parse::{Family, ParseOptions};
 
-use crate::interrupt::DuringReply;
+use crate::interrupt::During;
 use crate::model::Source;
 use crate::out;
 use crate::progress::Bar;
@@ -82,6 +82,8 @@ pub(crate) struct Session {
     pub(crate) source: Source,
     pub(crate) load_time: Duration,
     pub(crate) file_type: String,
+    /// Whether the program should outlive a reply that is interrupted.
+    pub(crate) chatting: bool,
     model: LoadedModel,
 }
 
@@ -119,7 +121,7 @@ impl Session {
             );
         }
         let file_type = crate::describe::file_type(&file);
-        Ok(Self { source, load_time: started.elapsed(), file_type, model })
+        Ok(Self { source, load_time: started.elapsed(), file_type, chatting: false, model })
     }
 
     /// What runs the model.
@@ -174,7 +176,7 @@ impl Session {
         let render_special = prompt.chat.is_some_and(|format| format.family != Family::Generic);
         let options = TextOptions { stop: StopStrings::new(&settings.stop)?, render_special };
         let events = self.engine().generate_text(request, Arc::clone(&self.model.tokenizer), &options)?;
-        let _during = DuringReply::new(events.cancel_handle());
+        let _during = During::reply(events.cancel_handle(), self.chatting);
         let (mut text, mut ids) = (String::new(), Vec::new());
         for event in events {
             match event {

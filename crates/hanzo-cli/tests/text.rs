@@ -1,8 +1,8 @@
-//! The plain interfaces: tokenize, detokenize, template, inspect, models.
+//! The plain interfaces: tokenize, detokenize, template, inspect.
 
 mod common;
 
-use common::{TINY, finish, hanzo, run, run_with_input, shared};
+use common::{TINY, run, run_with_input, shared};
 use serde_json::Value;
 
 #[test]
@@ -127,26 +127,4 @@ fn a_broken_file_is_described_as_far_as_possible() {
     assert_eq!(json["architecture"], "qwen3");
     assert_eq!(json["runs"], false);
     assert!(json["problems"].as_array().unwrap().iter().any(|p| p["severity"] == "error"), "{json}");
-}
-
-#[test]
-fn models_of_the_cache_have_names() {
-    let home = tempfile::tempdir().unwrap();
-    let repo = home.path().join("models/Someone/Tales-GGUF");
-    std::fs::create_dir_all(&repo).unwrap();
-    std::fs::copy(TINY, repo.join("tales-Q8_0.gguf")).unwrap();
-    std::fs::write(home.path().join("models/broken.gguf"), "GGUF").unwrap();
-    let here = |args: &[&str]| finish(hanzo().env("HANZO_HOME", home.path()).args(args));
-    let list = here(&["models", "--json"]).ok().json();
-    let names: Vec<&str> =
-        list["models"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["hanzo-tiny", "Someone/Tales-GGUF:Q8_0", "broken"]);
-    assert!(list["models"][2]["problem"].is_string());
-    let text = here(&["models"]).ok();
-    assert!(text.text().contains("Someone/Tales-GGUF:Q8_0") && text.text().contains("cannot be used"));
-    for name in ["Someone/Tales-GGUF:Q8_0", "someone/tales-gguf", "Tales-GGUF", "tales-q8_0"] {
-        let reply = here(&["run", name, "Hello", "--json", "--temp", "0"]).ok().json();
-        assert!(reply["model"]["path"].as_str().unwrap().ends_with("tales-Q8_0.gguf"));
-    }
-    here(&["run", "Someone/Tales-GGUF:Q4_0", "Hello"]).fails(1, &["Q4_0", "Someone/Tales-GGUF:Q8_0"]);
 }

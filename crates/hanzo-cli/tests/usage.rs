@@ -7,7 +7,9 @@ use common::{TINY, finish, hanzo, run, run_with_input};
 const COMMANDS: &[&str] = &[
     "run",
     "inspect",
-    "models",
+    "pull",
+    "list",
+    "rm",
     "quantize",
     "tokenize",
     "detokenize",
@@ -104,8 +106,15 @@ fn a_bad_model_is_named() {
     for model in [&missing, &text, &folder] {
         run(&["inspect", model]).fails(1, &[model]);
     }
-    run(&["run", "nobody/nothing:Q4_K_M"]).fails(1, &["nobody/nothing:Q4_K_M", "hanzo models", "-p"]);
-    run(&["inspect", "nothing"]).fails(1, &["nothing", "cache"]);
+    run(&["run", "nobody/nothing:Q4_K_M"])
+        .fails(1, &["nobody/nothing:Q4_K_M", "hanzo pull nobody/nothing:Q4_K_M", "-p"]);
+    run(&["inspect", "nothing"]).fails(1, &["nothing", "hanzo list"]);
+    run(&["inspect", "qwen3:0.6b"]).fails(1, &["hanzo pull qwen3:0.6b", "Qwen/Qwen3-0.6B-GGUF:Q8_0"]);
+    for args in
+        [&["inspect", ""][..], &["run", "-m", "", "x"], &["run", "", "x"], &["tokenize", " ", "--text", "x"]]
+    {
+        run(args).fails(2, &["name is empty"]);
+    }
 }
 
 #[cfg(unix)]
@@ -141,7 +150,7 @@ fn a_reader_that_has_gone_is_no_error() {
         &["run", "Once upon a time", "--temp", "0", "--quiet", "--json"],
         &["inspect", "--tensors"],
         &["inspect", "--json"],
-        &["models"],
+        &["list"],
         &["tokenize", "--text", "a b c"],
         &["detokenize", "--ids", "5,6"],
         &["logits", TINY, "--ids", "1,2"],
@@ -163,7 +172,7 @@ fn a_reader_that_has_gone_is_no_error() {
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
-    finish(hanzo().args(["models"]).stdout(full())).fails(1, &["standard output"]);
+    finish(hanzo().args(["list"]).stdout(full())).fails(1, &["standard output"]);
     finish(hanzo().args(["run", "Hello", "-q"]).stdout(full())).fails(1, &["standard output"]);
 }
 

@@ -28,7 +28,7 @@ const SHOWN_CHARS: usize = 120;
 
 Long arrays and texts are shortened, but not with --key. Exit code 1 if the file has errors; warnings do not count.")]
 pub(crate) struct Args {
-    /// A GGUF file, or a name of the cache; the built-in model if left out
+    /// A GGUF file, or the name of a model on this machine; the built-in model if left out
     model: Option<String>,
     /// List all tensors
     #[arg(long)]

@@ -23,7 +23,7 @@ use crate::{model, out};
 OUT receives little-endian f32, a row of the vocabulary's size for every position: those of --ids, then those of the
 greedy tokens but the last. The greedy ids go to standard output.")]
 pub(crate) struct Args {
-    /// A GGUF file, or a name of the cache
+    /// A GGUF file, or the name of a model on this machine
     model: String,
     /// Token ids, separated by commas
     #[arg(long, value_delimiter = ',', required = true, allow_negative_numbers = true)]

@@ -24,7 +24,8 @@ use importance::Importance;
 use plan::{Action, Plan, Wishes, encodable_type, new_type};
 use recipe::Recipe;
 
-use crate::failure::usage;
+use crate::failure::{Interrupted, usage};
+use crate::interrupt::{self, During};
 use crate::out;
 use crate::progress::Bar;
 
@@ -87,8 +88,15 @@ Types:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let bar = Bar::bytes("quantizing");
-    let report = quantize(args, &|done, total| bar.update(done, total))?;
-    drop(bar);
+    interrupt::init();
+    let (during, stop) = During::work();
+    let report = quantize(args, &|done, total| {
+        bar.update(done, total);
+        // An error on the way out: the draft beside the output is removed.
+        if stop.is_wanted() { Err(anyhow::Error::new(Interrupted)) } else { Ok(()) }
+    });
+    drop((bar, during));
+    let report = report?;
     for note in &report.notes {
         out::warning(format_args!("{note}"));
     }

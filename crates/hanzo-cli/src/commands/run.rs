@@ -35,7 +35,8 @@ const MAX_PROMPT: u64 = 64 << 20;
   hanzo run model.gguf --raw \"def fib(n):\" --max-tokens 64 --stop \"\\n\\n\"
   hanzo run model.gguf \"Name three colours\" --json | jq -r .text
 
-The first word is a model if it exists as a file, ends in .gguf, or is a name of the cache (see `hanzo models`);
+The first word is a model if it exists as a file, ends in .gguf, or is the name of one on this machine (see `hanzo list`)
+or of one that `hanzo pull` would fetch;
 otherwise it is the prompt for the built-in model. -m and -p leave no doubt.
 
 The reply goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage,
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     /// A model, a prompt, or a model and a prompt
     #[arg(value_name = "MODEL] [PROMPT")]
     words: Vec<String>,
-    /// The model: a GGUF file, or a name of the cache
+    /// The model: a GGUF file, or the name of one on this machine (`hanzo list`)
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
     /// The prompt
@@ -149,7 +150,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Manner { quiet: args.quiet, speed: !args.quiet && !args.no_speed && !args.json, json: args.json };
 
     interrupt::init();
-    let session = Session::load(source, &load)?;
+    let mut session = Session::load(source, &load)?;
+    session.chatting = prompt.is_none();
     if args.chat && !session.can_chat() {
         return Err(usage(format!(
             "{} has no chat template: leave out --chat to continue plain text, or give one with --chat-template",
@@ -255,7 +257,7 @@ fn announce(args: &Args, session: &Session, chatting: bool) {
     if session.source == Source::BuiltIn {
         out::aside(format_args!(
             "hanzo-tiny: a small demo model that is built in; it tells simple stories and knows little else.\n\
-             For a real one: hanzo run MODEL.gguf"
+             For a real one: hanzo run MODEL.gguf, or hanzo pull qwen3:0.6b"
         ));
     } else if chatting || args.verbose {
         out::aside(format_args!("{}: {} {}", session.source.name(), info.architecture, session.file_type));

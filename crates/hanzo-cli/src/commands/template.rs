@@ -21,7 +21,7 @@ const MAX_INPUT: u64 = 64 << 20;
 
 FILE.json holds a list of messages as the OpenAI API has them, or an object with `messages` (and `tools`).")]
 pub(crate) struct Args {
-    /// A model (a GGUF file, or a name of the cache), or a file with a template (.jinja)
+    /// A model (a GGUF file, or the name of one on this machine), or a file with a template (.jinja)
     #[arg(value_name = "MODEL|FILE.jinja")]
     source: String,
     /// The conversation, as JSON; - for standard input

@@ -49,8 +49,20 @@ impl Run {
 /// The command, with an empty cache and nothing on standard input.
 pub fn hanzo() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hanzo"));
-    command.env("HANZO_HOME", "/nonexistent/hanzo").stdin(Stdio::null());
-    for name in ["HANZO_CPU_ISA", "HANZO_CPU_THREADS", "HANZO_FUSE", "HANZO_PLAN"] {
+    command
+        .env("HANZO_HOME", "/nonexistent/hanzo")
+        .env("HF_HUB_CACHE", "/nonexistent/hub")
+        .stdin(Stdio::null());
+    for name in [
+        "HANZO_CPU_ISA",
+        "HANZO_CPU_THREADS",
+        "HANZO_FUSE",
+        "HANZO_PLAN",
+        "HF_ENDPOINT",
+        "HF_HOME",
+        "HF_TOKEN",
+        "HF_HUB_OFFLINE",
+    ] {
         command.env_remove(name);
     }
     command

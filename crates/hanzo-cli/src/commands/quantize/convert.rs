@@ -18,8 +18,8 @@ const PIECES: usize = 16;
 /// Bytes copied at a time.
 const COPY: u64 = 8 << 20;
 
-/// Where progress goes: bytes of the input's tensors done, and of how many.
-pub(crate) type OnProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+/// Where progress goes: bytes of the input's tensors done, and of how many. An error ends the work.
+pub(crate) type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
 /// Writes the new file: `header` has its metadata; the tensors are added here.
 ///
@@ -64,7 +64,7 @@ fn copy(
     tensor: &TensorInfo,
     slot: usize,
     out: &mut TensorWriter,
-    advance: &dyn Fn(u64),
+    advance: &dyn Fn(u64) -> Result<()>,
 ) -> Result<()> {
     let mut buffer = vec![0; tensor.n_bytes().min(COPY) as usize];
     let mut at = 0;
@@ -73,7 +73,7 @@ fn copy(
         let buffer = &mut buffer[..len as usize];
         file.read_tensor_at(tensor, at, buffer)?;
         out.append(slot, buffer)?;
-        advance(len);
+        advance(len)?;
         at += len;
     }
     Ok(())
@@ -86,7 +86,7 @@ struct Job<'a> {
     from: QuantType,
     to: QuantType,
     threads: usize,
-    advance: &'a (dyn Fn(u64) + Sync),
+    advance: &'a (dyn Fn(u64) -> Result<()> + Sync),
 }
 
 /// Rows that one thread encodes, and where the bytes go.
@@ -189,7 +189,6 @@ impl Job<'_> {
             }
             other => anyhow!(other),
         })?;
-        (self.advance)(bytes.len() as u64);
-        Ok(())
+        (self.advance)(bytes.len() as u64)
     }
 }

@@ -89,6 +89,7 @@ pub(crate) fn plan(file: &GgufFile, wishes: &Wishes, importance: Option<&Importa
     let mut plan = Plan { actions: Vec::with_capacity(file.tensors().len()), notes: Vec::new() };
     let (mut fallen, mut unknown) = (Fallen::default(), 0usize);
     let mut quantized: Vec<&TensorInfo> = Vec::new();
+    check_patterns(file, wishes)?;
     for tensor in file.tensors() {
         let wanted = if is_weight_matrix(tensor) { Some(model.wanted(tensor, wishes)) } else { None };
         let Some(wanted) = wanted else {
@@ -131,6 +132,25 @@ pub(crate) fn plan(file: &GgufFile, wishes: &Wishes, importance: Option<&Importa
         ));
     }
     Ok(plan)
+}
+
+/// A pattern that no tensor follows is a slip of the pen, and the file would not be what was asked for.
+fn check_patterns(file: &GgufFile, wishes: &Wishes) -> Result<()> {
+    for (pattern, ty) in &wishes.by_name {
+        let matrices = || file.tensors().iter().filter(|tensor| is_weight_matrix(tensor));
+        if matrices().any(|tensor| pattern.is_match(tensor.name())) {
+            continue;
+        }
+        let wish = format!("--tensor-type `{pattern}={}`", ty.name());
+        if file.tensors().iter().any(|tensor| pattern.is_match(tensor.name())) {
+            return Err(usage(format!(
+                "{wish} names only tensors that stay as they are (vectors, norms and the like)"
+            )));
+        }
+        let example = matrices().next().map_or("none", TensorInfo::name);
+        return Err(usage(format!("{wish} matches no tensor; names here are as `{example}`")));
+    }
+    Ok(())
 }
 
 /// What recipes need to know of the model.

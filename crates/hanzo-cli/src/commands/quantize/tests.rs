@@ -18,7 +18,7 @@ struct Cli {
 fn run(input: &Path, output: &Path, rest: &[&str]) -> anyhow::Result<Report> {
     let paths = [Path::new("quantize"), input, output].map(|path| path.to_str().unwrap());
     let cli = Cli::try_parse_from(paths.iter().chain(rest)).unwrap();
-    quantize(&cli.args, &|_, _| ())
+    quantize(&cli.args, &|_, _| Ok(()))
 }
 
 fn fails(input: &Path, output: &Path, rest: &[&str]) -> String {

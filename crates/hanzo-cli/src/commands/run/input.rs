@@ -12,7 +12,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Behavior, Config, Editor, Helper};
 
-use crate::{cache, out};
+use crate::out;
 
 /// Marks the beginning and the end of a message of several lines.
 const FENCE: &str = "\"\"\"";
@@ -54,7 +54,7 @@ impl Input {
         let config = Config::builder().max_history_size(HISTORY)?.behavior(behavior).build();
         let mut editor = Editor::with_config(config).context("cannot edit lines on this terminal")?;
         editor.set_helper(Some(Grammar { commands }));
-        let history = cache::home().map(|dir| dir.join("history"));
+        let history = hanzo_hub::home().map(|dir| dir.join("history"));
         if let Some(path) = &history
             && path.exists()
             && let Err(error) = editor.load_history(path)

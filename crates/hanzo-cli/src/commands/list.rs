@@ -1,20 +1,25 @@
-//! `hanzo models`: what can be run without a path.
+//! `hanzo list`: what can be run without a path.
 
 use anyhow::Result;
+use hanzo_hub::Store;
 use serde_json::{Value as Json, json};
 
 use crate::model::{BUILT_IN, Source};
-use crate::{cache, describe, out};
+use crate::{describe, out};
 
-/// List the models that are built in or in the cache
+/// List the models that can be run by name
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  hanzo models
-  hanzo models --json | jq -r '.models[].name'
+  hanzo list
+  hanzo list --json | jq -r '.models[].name'
+  hanzo list --aliases                    short names for `hanzo pull` and `hanzo run`
 
-The cache is HANZO_HOME/models, by default ~/.cache/hanzo/models. A file there (FILE.gguf, or ORG/REPO/FILE.gguf) can
-be run by its name: hanzo run FILE, hanzo run ORG/REPO:Q4_K_M.")]
+Models are those that are built in, those that were pulled (or fetched by huggingface_hub, whose cache is the same), and your
+own in HANZO_HOME/models, by default ~/.cache/hanzo/models: FILE.gguf, or ORG/REPO/FILE.gguf.")]
 pub(crate) struct Args {
+    /// List the short names of well-known models instead
+    #[arg(long)]
+    aliases: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -31,14 +36,24 @@ struct Row {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut rows = vec![row(BUILT_IN.to_owned(), Source::BuiltIn)];
-    for cached in cache::list()? {
-        rows.push(row(cached.name(), Source::File(cached.path)));
+    if args.aliases {
+        return aliases(args.json);
     }
-    let dir = cache::models_dir();
+    let store = Store::from_env();
+    let mut rows = vec![row(BUILT_IN.to_owned(), Source::BuiltIn, 0)];
+    for stored in store.list()? {
+        rows.push(row(stored.name, Source::File(stored.path), stored.bytes));
+    }
+    let unfinished = store.unfinished()?;
     if args.json {
         let models: Vec<Json> = rows.iter().map(as_json).collect();
-        return out::json(&json!({"cache": dir.map(|d| d.display().to_string()), "models": models}));
+        let path = |dir: Option<&std::path::Path>| dir.map(|d| d.display().to_string());
+        return out::json(&json!({
+            "cache": path(store.hub_cache()),
+            "own": path(store.own()),
+            "unfinished_bytes": unfinished,
+            "models": models,
+        }));
     }
     let width = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max(4);
     let head = format!("{:width$}  {:>9}  {:<10} {:<8} {:>8}", "NAME", "SIZE", "ARCH", "TYPE", "WEIGHTS");
@@ -53,20 +68,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         lines.push(out::for_terminal(&line).into_owned());
     }
     out::println(&lines.join("\n"))?;
-    match dir {
-        Some(dir) if rows.len() == 1 => {
-            out::aside(format_args!(
-                "The cache is empty: {} is where .gguf files with names go.",
-                dir.display()
-            ));
-        }
-        Some(_) => {}
-        None => out::aside(format_args!("There is no cache: HANZO_HOME would say where.")),
+    if unfinished > 0 {
+        out::aside(format_args!(
+            "{} of interrupted pulls; the same pull goes on from there, `hanzo rm ORG/REPO` removes them.",
+            out::bytes(unfinished)
+        ));
+    }
+    if rows.len() == 1 {
+        out::aside(format_args!("Nothing else is here. To get a model: hanzo pull qwen3:0.6b"));
     }
     Ok(())
 }
 
-fn row(name: String, source: Source) -> Row {
+fn aliases(as_json: bool) -> Result<()> {
+    if as_json {
+        let map: serde_json::Map<String, Json> =
+            hanzo_hub::aliases().map(|alias| (alias.name.to_owned(), alias.model.into())).collect();
+        return out::json(&Json::Object(map));
+    }
+    let width = hanzo_hub::aliases().map(|alias| alias.name.len()).max().unwrap_or(0);
+    let lines: Vec<String> =
+        hanzo_hub::aliases().map(|alias| format!("{:width$}  {}", alias.name, alias.model)).collect();
+    out::println(&lines.join("\n"))
+}
+
+fn row(name: String, source: Source, bytes: u64) -> Row {
     match source.open() {
         Ok(file) => {
             let bytes = file.parts().map(|part| part.file_len()).fold(0, u64::saturating_add);
@@ -78,13 +104,7 @@ fn row(name: String, source: Source) -> Row {
             );
             Row { name, source, bytes, what: Ok(what) }
         }
-        Err(error) => {
-            let bytes = match &source {
-                Source::File(path) => std::fs::metadata(path).map_or(0, |m| m.len()),
-                Source::BuiltIn => 0,
-            };
-            Row { name, source, bytes, what: Err(format!("{:#}", error.root_cause())) }
-        }
+        Err(error) => Row { name, source, bytes, what: Err(format!("{:#}", error.root_cause())) },
     }
 }
 
