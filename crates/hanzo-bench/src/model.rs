@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
+use hanzo_engine::argmax;
 use hanzo_fusion::{
     BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, MemoryReport, Plan, PlanOptions,
     Progress, SequenceStep, Step, StepTimes,
@@ -204,7 +205,7 @@ impl BenchModel {
             let times = self.step(&ids, depth + i, timed)?;
             each(self.decode_shape(batch, depth + i), times);
             for (ids, logits) in ids.iter_mut().zip(self.logits.chunks_exact(self.vocab_size)) {
-                *ids = vec![argmax(logits)];
+                *ids = vec![argmax(logits).unwrap_or(0)];
             }
         }
         Ok(())
@@ -231,14 +232,4 @@ impl BenchModel {
             })
             .sum()
     }
-}
-
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, &x) in logits.iter().enumerate() {
-        if x > best.1 {
-            best = (i as u32, x);
-        }
-    }
-    best.0
 }

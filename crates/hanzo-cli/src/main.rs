@@ -6,7 +6,9 @@
 mod commands;
 mod describe;
 mod failure;
+mod file;
 mod interrupt;
+mod json;
 mod log;
 mod model;
 mod out;

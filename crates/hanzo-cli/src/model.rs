@@ -124,7 +124,7 @@ pub(crate) fn tokenizer(spec: Option<&str>) -> Result<Tokenizer> {
 pub(crate) fn tokenizer_of(file: &GgufFile) -> Result<Tokenizer> {
     let tokenizer = Tokenizer::from_gguf(file.metadata()).context("the model's vocabulary cannot be used")?;
     for warning in tokenizer.warnings() {
-        out::warning(format_args!("{}", out::for_terminal(warning)));
+        out::warning(format_args!("{warning}"));
     }
     Ok(tokenizer)
 }

@@ -31,8 +31,16 @@ impl std::error::Error for StdoutError {}
 /// # Errors
 /// When it cannot be written. See [`is_reader_gone`].
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    bytes_to_stdout(text.as_bytes())
+}
+
+/// As [`print`], for what is no text.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn bytes_to_stdout(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| anyhow::Error::new(StdoutError(e)))
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| anyhow::Error::new(StdoutError(e)))
 }
 
 /// As [`print`], with a newline at the end.
@@ -88,26 +96,31 @@ fn stderr_line(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// A message without the control characters that names, templates and other programs' words may have in them.
+fn harmless(text: fmt::Arguments<'_>) -> String {
+    for_terminal(&text.to_string()).into_owned()
+}
+
 /// A line on standard error.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
-    stderr_line(&text.to_string());
+    stderr_line(&harmless(text));
 }
 
 /// A line of lesser weight on standard error, dimmed on a terminal.
 pub(crate) fn aside(text: fmt::Arguments<'_>) {
-    stderr_line(&styled(DIM, errors_to_terminal(), text));
+    stderr_line(&styled(DIM, errors_to_terminal(), format_args!("{}", harmless(text))));
 }
 
 /// A warning on standard error.
 pub(crate) fn warning(text: fmt::Arguments<'_>) {
     let word = styled(YELLOW, errors_to_terminal(), format_args!("warning:"));
-    stderr_line(&format!("{word} {text}"));
+    stderr_line(&format!("{word} {}", harmless(text)));
 }
 
 /// An error on standard error.
 pub(crate) fn error(text: fmt::Arguments<'_>) {
     let word = styled(RED, errors_to_terminal(), format_args!("error:"));
-    stderr_line(&format!("{word} {text}"));
+    stderr_line(&format!("{word} {}", harmless(text)));
 }
 
 /// Dimmed, for standard output if that is a terminal.

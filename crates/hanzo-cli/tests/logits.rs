@@ -55,6 +55,23 @@ fn impossible_requests_are_refused() {
     run(&["logits", TINY, "--ids", "1", "--out", "/nonexistent/x.f32"]).fails(1, &["/nonexistent/x.f32"]);
 }
 
+#[test]
+fn logits_go_to_a_file_to_standard_output_or_to_a_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out.f32");
+    let args = |out: &str| run(&["logits", TINY, "--ids", "1,2", "--greedy", "2", "--out", out]).ok();
+    let to_file = args(file.to_str().unwrap());
+    let to_stdout = args("-");
+    assert_eq!(to_stdout.out, std::fs::read(&file).unwrap());
+    assert_eq!(to_stdout.err.trim(), to_file.text().trim());
+    #[cfg(unix)]
+    assert_eq!(args("/dev/null").text(), to_file.text());
+    // Nothing is left of a run that fails, and what was there stays.
+    run(&["logits", TINY, "--ids", "1,99999999", "--out", file.to_str().unwrap()]).fails(1, &["99999999"]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert_eq!(to_stdout.out, std::fs::read(&file).unwrap());
+}
+
 /// What `quantize` writes, the other commands read, and it says about the same.
 #[test]
 fn a_quantized_model_is_near_the_original() {

@@ -170,3 +170,17 @@ fn memory_of_the_cache_is_asked_for_and_bounded() {
         .fails(1, &["KV cache for 16777216 tokens takes", "are available", "a smaller --ctx"]);
     run(&["run", STORY, "--kv-memory", "lots"]).fails(2, &["expected a size such as 512M"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_conversation_is_saved_to_files_only() {
+    let script = "/save /dev/null\n/save /nonexistent/x.json\n/exit\n";
+    let chat = run_with_input(&["run", "--interactive"], script.as_bytes()).ok();
+    for part in
+        ["cannot save to /dev/null: something that is not a regular file", "cannot save to /nonexistent"]
+    {
+        assert!(chat.err.contains(part), "no `{part}` in {}", chat.err);
+    }
+    use std::os::unix::fs::FileTypeExt;
+    assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+}

@@ -71,6 +71,14 @@ fn wrong_usage_is_exit_code_2() {
         (&["bench", "-m", TINY, "--roofline"], &["--model"]),
         (&["explain", TINY, "-p", "0", "-n", "0"], &["nothing to explain"]),
         (&["explain", TINY, "--threads", "0"], &["thread"]),
+        (
+            &["quantize", TINY, "/tmp/never.gguf", "Q8_0", "--tensor-type", "nothing=Q4_0"],
+            &["nothing", "no tensor"],
+        ),
+        (
+            &["quantize", TINY, "/tmp/never.gguf", "Q8_0", "--tensor-type", "_norm=Q4_0"],
+            &["stay as they are"],
+        ),
         (&["completions", "tcsh"], &["tcsh", "bash"]),
     ] {
         run(args).fails(2, parts);
@@ -134,6 +142,14 @@ fn a_prompt_that_does_not_fit_is_never_cut() {
     run(&["run", &long, "--ctx", "64", "--raw"]).fails(1, &["tokens", "64"]);
 }
 
+/// A cache that no memory holds: refused at once, with what it needs and what there is.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_context_beyond_memory_is_refused_with_both_figures() {
+    run(&["run", "Hello", "--ctx", "16777216", "--kv", "f32"])
+        .fails(1, &["16777216 tokens takes", "GiB are available", "--ctx"]);
+}
+
 #[test]
 fn input_that_is_not_text_is_an_error() {
     run_with_input(&["run"], b"\xff\xfe").fails(1, &["standard input", "UTF-8"]);
@@ -183,4 +199,76 @@ fn a_closed_standard_error_harms_nobody() {
     let run = finish(hanzo().args(["run", "Once upon a time", "--temp", "0"]).stderr(writer));
     assert_eq!(run.code, 0);
     assert!(!run.out.is_empty());
+}
+
+/// Names and templates of strangers cannot write to the terminal.
+#[test]
+fn messages_have_no_control_characters() {
+    let evil = "no\x1b[2Jsuch\u{9b}1m";
+    for args in [
+        &["inspect", evil][..],
+        &["run", "-m", evil, "x"],
+        &["run", "x", "--file", evil],
+        &["inspect", "--key", evil],
+    ] {
+        let said = run(args).fails(1, &["such"]).err;
+        assert!(!said.contains(['\x1b', '\u{9b}']), "{said:?}");
+    }
+    let template = br#"[{"role": "user", "content": "Hi"}]"#;
+    let dir = tempfile::tempdir().unwrap();
+    let jinja = dir.path().join("evil.jinja");
+    std::fs::write(&jinja, "{{ raise_exception('\x1b[2Jgone') }}").unwrap();
+    let said = run_with_input(&["template", jinja.to_str().unwrap(), "--messages", "-"], template)
+        .fails(1, &["gone"]);
+    assert!(!said.err.contains('\x1b'), "{:?}", said.err);
+}
+
+#[test]
+fn json_keys_that_stand_twice_are_an_error() {
+    let twice = br#"[{"role": "user", "content": "Hi", "content": "Ho"}]"#;
+    run_with_input(&["template", TINY, "--messages", "-"], twice).fails(1, &["content", "twice", "line 1"]);
+}
+
+/// A model of which nothing is known: its architecture is the reason, not the vocabulary that it lacks too.
+#[test]
+fn what_cannot_be_run_is_told_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mamba.gguf");
+    let mut writer = hanzo_gguf::GgufWriter::new();
+    writer.set("general.architecture", "mamba").unwrap();
+    std::fs::write(&path, writer.to_bytes::<Vec<u8>>(&[]).unwrap()).unwrap();
+    let path = path.to_str().unwrap();
+    for args in [&["run", path, "x"][..], &["logits", path, "--ids", "1"]] {
+        run(args).fails(1, &["mamba"]);
+    }
+}
+
+/// Ctrl-C in the middle: exit code 130, and nothing is left beside the output.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_quantize_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("in.gguf"), dir.path().join("out/out.gguf"));
+    std::fs::create_dir(dir.path().join("out")).unwrap();
+    let mut writer = hanzo_gguf::GgufWriter::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.tensor("blk.0.ffn_down.weight", hanzo_gguf::TensorType::F16, &[4096, 8192]).unwrap();
+    let values = (0..4096u32 * 8192).map(|i| (0x3000 + (i.wrapping_mul(2_654_435_761) >> 22)) as u16);
+    let bytes: Vec<u8> = values.flat_map(u16::to_le_bytes).collect();
+    std::fs::write(&input, writer.to_bytes(&[bytes]).unwrap()).unwrap();
+    let mut command = hanzo();
+    command.args(["quantize", input.to_str().unwrap(), output.to_str().unwrap(), "Q3_K_M", "--threads", "1"]);
+    let child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let left = || std::fs::read_dir(dir.path().join("out")).unwrap().count();
+    let started = std::time::Instant::now();
+    while left() == 0 {
+        assert!(started.elapsed().as_secs() < 20, "it never began");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(left(), 0);
 }

@@ -16,7 +16,7 @@ mod rng;
 
 pub use breakers::breakers_of;
 pub use candidates::{Candidate, Candidates};
-pub use chain::Sampler;
+pub use chain::{Sampler, argmax};
 pub use logprob::{Distribution, TokenLogprob};
 pub use params::{Mirostat, ParamError, SamplingParams, Stage};
 pub use rng::uniform;

@@ -114,6 +114,11 @@ fn collect(open: impl FnOnce(header::Report<'_>) -> Result<GgufFile>) -> Report 
         Ok(())
     });
     match &opened {
+        // What was read in spite of faults lacks what they are about, and would be blamed for it a second time.
+        Ok(file) if !problems.list.is_empty() => {
+            keys(file.metadata(), &mut problems);
+            vocabulary(file.metadata(), &mut problems);
+        }
         Ok(file) => contents(file, &mut problems),
         Err(error) => problems.error(error.to_string()),
     }
@@ -147,8 +152,10 @@ fn keys(metadata: &Metadata, problems: &mut Problems) {
                 "metadata key `{key}` has other than lower-case letters, digits, `_`, `-`, `.`"
             ));
         }
+        let no_token = key.ends_with("_token_id") && item.value.as_integer() == Some(-1);
         if let Some(expected) = expected(key, metadata.get("general.architecture").and_then(|v| v.as_str()))
             && !holds(expected, &item.value)
+            && !no_token
         {
             let found = match item.value {
                 Value::Array(array) => format!("array of {}", array.element()),
@@ -212,8 +219,11 @@ fn vocabulary(metadata: &Metadata, problems: &mut Problems) {
     }
     for item in metadata.iter() {
         let special = item.key.strip_prefix("tokenizer.ggml.").is_some_and(|key| key.ends_with("_token_id"));
+        // Some converters write -1, or its 32 bits, for "none".
+        let none = |id: i128| id == -1 || id == i128::from(u32::MAX);
         if let (true, Some(id)) = (special, item.value.as_integer())
             && !(0..tokens.len() as i128).contains(&id)
+            && !none(id)
         {
             let (key, n) = (item.key, tokens.len());
             problems.error(format!("metadata key `{key}` is {id}, but there are {n} tokens"));

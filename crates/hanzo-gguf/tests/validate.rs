@@ -146,3 +146,33 @@ fn values_that_are_not_finite_are_counted() {
         ["h", "b", "s", "d"].map(|t| format!("tensor `{t}`: of 4 values 1 are NaN and 2 infinite"));
     assert_eq!(said, expected);
 }
+
+/// -1, or its 32 bits, is how some converters write that there is no such token; loaders take it so.
+#[test]
+fn a_token_that_does_not_exist_is_no_problem() {
+    let problems = |id: hanzo_gguf::MetadataValue| {
+        let mut writer = GgufWriter::new();
+        writer.set("general.architecture", "llama").unwrap();
+        writer.set("tokenizer.ggml.tokens", &["a", "b"][..]).unwrap();
+        writer.set("tokenizer.ggml.bos_token_id", id).unwrap();
+        check_contents(&GgufFile::from_bytes(writer.to_bytes::<Vec<u8>>(&[]).unwrap()).unwrap())
+    };
+    assert_eq!(problems((-1i32).into()), []);
+    assert_eq!(problems(u32::MAX.into()), []);
+    assert!(!problems((-2i32).into()).is_empty());
+    assert!(!problems(2u32.into()).is_empty());
+}
+
+/// One tensor out of bounds: that is said, and nothing that only follows from it.
+#[test]
+fn a_fault_is_told_once() {
+    let mut writer = GgufWriter::new();
+    writer.set("general.architecture", "llama").unwrap();
+    for name in ["a", "b", "c"] {
+        writer.tensor(name, TensorType::F32, &[16]).unwrap();
+    }
+    let good = writer.to_bytes(&[vec![0; 64], vec![0; 64], vec![0; 64]]).unwrap();
+    let report = hanzo_gguf::check_bytes(good[..good.len() - 32].to_vec());
+    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+    assert!(report.problems[0].message.contains("`c`"), "{:?}", report.problems);
+}

@@ -50,7 +50,8 @@ impl Decoder {
                 return Err(h.fault(name, dim, format!("an even number up to {MAX_HEAD_DIM}")));
             }
         }
-        let eps = h.float("attention.layer_norm_rms_epsilon", 0.0..=1.0)?;
+        // Without an epsilon, a row of zeros would be divided by nothing.
+        let eps = h.float("attention.layer_norm_rms_epsilon", 1e-20..=1.0)?;
         let mut layers = Vec::with_capacity(n_layers);
         for ((&n_heads, &n_kv_heads), &n_ff) in n_heads.iter().zip(&n_kv_heads).zip(&n_ff) {
             if !n_heads.is_multiple_of(n_kv_heads) {

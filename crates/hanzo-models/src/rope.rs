@@ -57,11 +57,11 @@ pub(crate) fn plain(style: RopeStyle, n_rot: usize, base: f32) -> RopeSpec {
 /// Rotated elements a head: `rope.dimension_count`, or the whole head.
 pub(crate) fn n_rot(h: &Hyper<'_>, head_dim: usize) -> Result<usize> {
     let n = h.opt_count("rope.dimension_count", 0..=u32::MAX)?.unwrap_or(head_dim);
-    if n > head_dim || !n.is_multiple_of(2) {
+    if n == 0 || n > head_dim || !n.is_multiple_of(2) {
         return Err(h.fault(
             "rope.dimension_count",
             n,
-            format!("an even number up to the head's {head_dim}"),
+            format!("an even number from 2 to the head's {head_dim}"),
         ));
     }
     Ok(n)

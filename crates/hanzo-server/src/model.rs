@@ -152,6 +152,8 @@ impl LoadedModel {
         settings: &LoadSettings,
         progress: &dyn Progress,
     ) -> Result<Self, LoadError> {
+        // First what it is: a model that cannot be run need not have a vocabulary that can.
+        let trained = hanzo_models::load(file)?.context_length;
         let tokenizer = Tokenizer::from_gguf(file.metadata())?;
         let template = match &settings.template {
             Some(text) => Some(text.as_str()),
@@ -162,7 +164,6 @@ impl LoadedModel {
             .filter(|t| !t.trim().is_empty())
             .map(|t| ChatTemplate::compile(t, &bos, &eos))
             .transpose()?;
-        let trained = hanzo_models::load(file)?.context_length;
         let context = settings.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
         let options = EngineOptions {
             max_context: Some(context),

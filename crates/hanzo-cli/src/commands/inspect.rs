@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use hanzo_fusion::Progress as _;
 use hanzo_gguf::{GgufFile, Problem, Severity, TensorInfo, Value, ValueType};
+use hanzo_quant::{FiniteCheck, QuantType};
 use serde_json::{Map, Value as Json, json};
 
 use crate::failure::Negative;
@@ -14,6 +15,8 @@ use crate::{describe, out};
 
 /// Elements of an array that are shown.
 const SHOWN: usize = 8;
+/// Blocks that a scan reads at a time.
+const SCAN_BLOCKS: usize = 1 << 14;
 /// Characters of a text that are shown.
 const SHOWN_CHARS: usize = 120;
 
@@ -36,7 +39,7 @@ pub(crate) struct Args {
     /// Print the value of one key, in full
     #[arg(long, value_name = "KEY", conflicts_with_all = ["tensors", "scan"])]
     key: Option<String>,
-    /// Read all weights that have float types and look for NaN and infinity
+    /// Read all weights and look for NaN and infinity, in quantized ones among their scales
     #[arg(long)]
     scan: bool,
     /// Print JSON
@@ -104,14 +107,36 @@ fn inspect(source: &Source) -> Result<Inspected> {
     Ok(Inspected { name, file, problems, runs })
 }
 
+/// Looks for NaN and infinity in all weights: in plain values, and in the scales of quantized ones.
 fn scan(file: &GgufFile) -> Result<Vec<Problem>> {
     let bar = Bar::bytes("scanning");
     let (mut done, total) = (0, file.tensor_bytes_total());
-    let progress = |n| {
+    let mut progress = |n| {
         done += n;
         bar.update(done, total);
     };
-    hanzo_gguf::scan_values(file, progress).context("the weights cannot be read")
+    let mut problems = hanzo_gguf::scan_values(file, &mut progress).context("the weights cannot be read")?;
+    let mut buffer = Vec::new();
+    for tensor in file.tensors() {
+        let Some(ty) = QuantType::from_id(tensor.ty().id()).filter(|ty| !ty.is_float()) else { continue };
+        let check = FiniteCheck::of(ty.format());
+        let (mut at, mut faulty) = (0, 0);
+        while at < tensor.n_bytes() {
+            let len = (tensor.n_bytes() - at).min((SCAN_BLOCKS * ty.block_bytes()) as u64);
+            buffer.resize(usize::try_from(len)?, 0);
+            file.read_tensor_at(tensor, at, &mut buffer).context("the weights cannot be read")?;
+            faulty += check.count(&buffer);
+            at += len;
+            progress(len);
+        }
+        if faulty > 0 {
+            let (name, n) = (tensor.name(), tensor.n_elements() / ty.block_elems() as u64);
+            let message =
+                format!("tensor `{name}`: of {n} blocks {faulty} have a scale that is NaN or infinite");
+            problems.push(Problem { severity: Severity::Error, message });
+        }
+    }
+    Ok(problems)
 }
 
 /// One value in full: text as it is, an array's elements one a line.

@@ -1,17 +1,20 @@
 //! `hanzo logits`: the raw logits of token ids, for scripts and comparisons.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
+use hanzo_engine::argmax;
 use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, LoadOptions, LoadedModel, SequenceStep, Step};
+use hanzo_gguf::GgufFile;
 use hanzo_models::GgufWeights;
 
 use super::run::Kv;
+use crate::file::Draft;
 use crate::progress::Bar;
 use crate::{model, out};
 
@@ -20,8 +23,9 @@ use crate::{model, out};
 #[command(after_help = "Example:
   hanzo logits model.gguf --ids 1,2,3 --greedy 8 --out logits.f32
 
-OUT receives little-endian f32, a row of the vocabulary's size for every position: those of --ids, then those of the
-greedy tokens but the last. The greedy ids go to standard output.")]
+FILE receives little-endian f32, a row of the vocabulary's size for every position: those of --ids, then those of the
+greedy tokens but the last. It appears when it is complete. The greedy ids go to standard output, with --out - to standard
+error.")]
 pub(crate) struct Args {
     /// A GGUF file, or the name of a model on this machine
     model: String,
@@ -37,7 +41,7 @@ pub(crate) struct Args {
     /// Tokens of a step: the ids are fed in chunks of this many
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     chunk: u32,
-    /// Where the logits go
+    /// Where the logits go; - for standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Threads; all cores by default
@@ -108,25 +112,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         vocab_size,
         context_len: 0,
     };
-    let mut out = match &args.out {
-        Some(path) => {
-            let model_parts = file.parts().filter_map(|part| part.path()?.canonicalize().ok());
-            if let Ok(target) = path.canonicalize()
-                && model_parts.into_iter().any(|part| part == target)
-            {
-                bail!("--out {} is the model itself; give another file", path.display());
-            }
-            let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-            Some(BufWriter::new(file))
-        }
-        None => None,
-    };
+    let mut out = args.out.as_deref().map(|path| Sink::open(path, &file)).transpose()?;
     let mut write = |logits: &[f32]| -> Result<()> {
         let Some(out) = &mut out else { return Ok(()) };
-        for x in logits {
-            out.write_all(&x.to_le_bytes()).context("cannot write the logits")?;
-        }
-        out.flush().context("cannot write the logits")
+        let bytes: Vec<u8> = logits.iter().flat_map(|x| x.to_le_bytes()).collect();
+        out.write(&bytes)
     };
     let mut last = Vec::new();
     for ids in args.ids.chunks(chunk.max(1)) {
@@ -136,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut greedy = Vec::with_capacity(args.greedy);
     while greedy.len() < args.greedy {
-        let next = argmax(&last);
+        let next = argmax(&last).context("the model's logits are all NaN")?;
         greedy.push(next);
         if greedy.len() < args.greedy {
             last = sequence.step(&[next])?;
@@ -144,16 +134,56 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let ids: Vec<String> = greedy.iter().map(u32::to_string).collect();
-    out::println(&ids.join(" "))
+    match out {
+        Some(Sink::Stdout) => {
+            out::note(format_args!("{}", ids.join(" ")));
+            Ok(())
+        }
+        Some(Sink::File(draft, path)) => {
+            draft.commit().with_context(|| format!("cannot write {}", path.display()))?;
+            out::println(&ids.join(" "))
+        }
+        _ => out::println(&ids.join(" ")),
+    }
 }
 
-/// The greatest logit's token, the lowest id among equals.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > best.1 {
-            best = (id as u32, logit);
+/// Where logits go.
+enum Sink {
+    Stdout,
+    /// A regular file, which appears when it is complete.
+    File(Box<Draft>, PathBuf),
+    /// A device or a pipe, which takes them as they come.
+    Stream(File, PathBuf),
+}
+
+impl Sink {
+    fn open(path: &Path, model: &GgufFile) -> Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::Stdout);
+        }
+        let context = || format!("cannot create {}", path.display());
+        if let Ok(target) = path.canonicalize() {
+            let mut parts = model.parts().filter_map(|part| part.path()?.canonicalize().ok());
+            if parts.any(|part| part == target) {
+                bail!("--out {} is the model itself; give another file", path.display());
+            }
+        }
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            let file = File::options().write(true).open(path).with_context(context)?;
+            return Ok(Self::Stream(file, path.to_owned()));
+        }
+        Ok(Self::File(Box::new(Draft::create(path).with_context(context)?), path.to_owned()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Stdout => out::bytes_to_stdout(bytes),
+            Self::File(draft, path) => {
+                draft.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))
+            }
+            Self::Stream(file, path) => {
+                file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))
+            }
         }
     }
-    best.0
 }

@@ -8,7 +8,7 @@ use hanzo_text::chat::ChatMessage;
 use hanzo_text::template::{ChatTemplate, DateTime, RenderRequest};
 use serde_json::{Map, Value};
 
-use crate::{model, out};
+use crate::{json, model, out};
 
 /// Longest template or conversation read, in bytes.
 const MAX_INPUT: u64 = 64 << 20;
@@ -108,14 +108,14 @@ fn variables(vars: &[String]) -> Result<Map<String, Value>> {
     let mut map = Map::new();
     for var in vars {
         let Some((key, value)) = var.split_once('=') else { bail!("--var {var}: KEY=VALUE is expected") };
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        let value = json::parse(value).unwrap_or_else(|_| Value::from(value));
         map.insert(key.to_owned(), value);
     }
     Ok(map)
 }
 
 fn parse(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read(path)?).with_context(|| format!("{} is not JSON", path.display()))
+    json::parse(&read(path)?).with_context(|| format!("{} cannot be read as JSON", path.display()))
 }
 
 /// The text of a file; `-` is standard input.

@@ -113,6 +113,11 @@ fn load_error(name: &str, error: CpuError) -> DeviceError {
         CpuError::Format { format, why } => {
             DeviceError::Unsupported { device: "cpu", what: format!("`{name}`: format {format}: {why}") }
         }
+        // The source's own error names the weight.
+        CpuError::Read { first, last, source } => source.downcast().unwrap_or_else(|source| {
+            let reason = CpuError::Read { first, last, source }.to_string();
+            DeviceError::Weight { name: name.to_owned(), reason }
+        }),
         error => DeviceError::Weight { name: name.to_owned(), reason: error.to_string() },
     }
 }

@@ -172,8 +172,8 @@ impl Sampler {
     }
 }
 
-/// The greatest logit's token, the lowest id among equals; NaN is never greatest.
-fn argmax(logits: &[f32]) -> Option<u32> {
+/// The greatest logit's token, the lowest id among equals; NaN is never greatest. `None` where no logit is above −∞.
+pub fn argmax(logits: &[f32]) -> Option<u32> {
     let mut best = (None, f32::NEG_INFINITY);
     for (id, &logit) in logits.iter().enumerate() {
         if logit > best.1 {

@@ -8,6 +8,7 @@ use hanzo_text::chat::ChatMessage;
 use hanzo_text::template::Adaptation;
 use serde_json::json;
 
+use crate::file::Draft;
 use crate::out;
 
 /// A system message and the turns after it.
@@ -56,10 +57,8 @@ impl Conversation {
     pub(super) fn save(&self, path: &Path, model: &str) -> Result<()> {
         let json = json!({"model": model, "messages": self.messages()});
         let context = || format!("cannot save to {}", path.display());
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).with_context(context)?;
-        writeln!(file, "{json:#}").with_context(context)?;
-        file.persist(path).with_context(context)?;
+        let mut file = Draft::create(path).with_context(context)?;
+        writeln!(file, "{json:#}").and_then(|()| file.commit()).with_context(context)?;
         Ok(())
     }
 
