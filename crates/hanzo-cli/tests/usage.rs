@@ -1,5 +1,7 @@
 //! What a user gets who asks for the impossible: a message that names it, and an exit code.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
 mod common;
 
 use common::{TINY, finish, hanzo, run, run_with_input};
@@ -146,6 +148,15 @@ fn a_prompt_that_does_not_fit_is_never_cut() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_context_beyond_memory_is_refused_with_both_figures() {
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kb = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok());
+    // What it takes for the built-in model's 16 M tokens.
+    if kb.is_none_or(|kb: u64| kb > 40 << 20) {
+        println!("skipped: the machine has too much memory");
+        return;
+    }
     run(&["run", "Hello", "--ctx", "16777216", "--kv", "f32"])
         .fails(1, &["16777216 tokens takes", "GiB are available", "--ctx"]);
 }
