@@ -10,7 +10,7 @@ use crate::model::{self, Source};
 #[derive(Debug, clap::Args)]
 #[command(after_help = explain::EXAMPLES)]
 pub(crate) struct Args {
-    /// A GGUF file, or a name of the cache; the built-in model if left out
+    /// A GGUF file, or the name of one on this machine; the built-in model if left out
     model: Option<String>,
     #[command(flatten)]
     explain: explain::Args,
