@@ -117,6 +117,9 @@ fn collect(open: impl FnOnce(header::Report<'_>) -> Result<GgufFile>) -> Report 
         // What was read in spite of faults lacks what they are about, and would be blamed for it a second time.
         Ok(file) if !problems.list.is_empty() => {
             keys(file.metadata(), &mut problems);
+            if !file.tensors().is_empty() {
+                required(file, &mut problems);
+            }
             vocabulary(file.metadata(), &mut problems);
         }
         Ok(file) => contents(file, &mut problems),
