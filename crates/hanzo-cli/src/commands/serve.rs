@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -172,11 +173,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
         format!("cannot listen on {address}: is another server running? --port chooses another port")
     })?;
-    let model = load(args)?;
-    let name = model.name.clone();
     let https = config.tls.is_some();
     let with_key = !config.api_keys.is_empty();
-    let server = Server::new(App::new(config, Registry::single(model)))?;
+    let registry = Arc::new(Registry::default());
+    let server = Server::new(App::new(config, Arc::clone(&registry)))?;
+    let model = load(args)?;
+    let name = model.name.clone();
+    registry.add(model);
     runtime.block_on(async {
         let address = listener.local_addr().context("the listener has no address")?;
         announce(address, https, with_key, &name, args.quiet);
@@ -285,27 +288,48 @@ fn announce(address: SocketAddr, https: bool, with_key: bool, name: &str, quiet:
 
 /// Waits for the first Ctrl-C or SIGTERM; a second one leaves at once.
 async fn stop() {
-    signalled().await;
+    let mut signals = Signals::new();
+    signals.next().await;
     tracing::info!("stopping: running replies may end; once more to leave at once");
-    tokio::spawn(async {
-        signalled().await;
+    tokio::spawn(async move {
+        signals.next().await;
         std::process::exit(130);
     });
 }
 
-async fn signalled() {
-    #[cfg(unix)]
-    {
+/// What tells a server to stop. Made once, so that no signal is lost between two.
+#[cfg(unix)]
+struct Signals(Vec<signal::unix::Signal>);
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> Self {
         use signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
+        let made = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        Self(made.into_iter().flatten().collect())
     }
-    let _ = signal::ctrl_c().await;
+
+    async fn next(&mut self) {
+        std::future::poll_fn(|cx| {
+            let told = self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            if told { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> Self {
+        Self
+    }
+
+    async fn next(&mut self) {
+        let _ = signal::ctrl_c().await;
+    }
 }
 
 #[cfg(test)]

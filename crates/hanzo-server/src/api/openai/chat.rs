@@ -17,7 +17,7 @@ use super::tools::ToolUse;
 use super::{messages, output};
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
+use crate::generate::{Event, Generation, Held, Job, Part, Reply, Usage, blocking};
 use crate::json::{JsonBody, within};
 use crate::model::{Conversation, LoadedModel};
 use crate::respond::Json;
@@ -131,8 +131,8 @@ pub(super) async fn create(
     let stream = request.stream.unwrap_or(false);
     let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
     let most_tools = app.config.limits.tools;
-    let for_job = Arc::clone(&model);
-    let job = blocking(move || job(request, &sampling, &length, for_job, most_tools)).await??;
+    let (for_job, for_notes) = (Arc::clone(&model), notes.clone());
+    let job = blocking(move || job(request, &sampling, &length, for_job, most_tools, &for_notes)).await??;
     let manner = Manner {
         id: ids::unique("chatcmpl-"),
         created: ids::now(),
@@ -156,6 +156,7 @@ fn job(
     length: &Length,
     model: Arc<LoadedModel>,
     most_tools: usize,
+    notes: &Notes,
 ) -> Result<Job, ApiError> {
     let messages = messages::check(request.messages)?;
     let tools =
@@ -182,13 +183,21 @@ fn job(
     job.max_tokens = max.or(within("max_tokens", request.max_tokens, 1, MOST)?);
     job.reasoning_budget = within("reasoning_budget", request.reasoning_budget, 0, MOST)?;
     job.tools = tools.as_ref().and_then(ToolUse::for_parser);
-    match (tools.as_ref().and_then(|t| t.forced(family)), format) {
-        (Some(forced), _) => (job.grammar, job.family) = (Some(forced.grammar), Some(forced.family)),
-        (None, Some(_)) if job.tools.is_some() => {
-            let message = "a reply that may call tools cannot be held to a format too: set tool_choice to none or required";
-            return Err(ApiError::at("/response_format", message));
+    if let Some(forced) = tools.as_ref().and_then(|t| t.forced(family)) {
+        (job.grammar, job.family) = (Some(Held::Whole(forced.grammar)), Some(forced.family));
+        return Ok(job);
+    }
+    if job.tools.is_some() && format.is_some() {
+        let message =
+            "a reply that may call tools cannot be held to a format too: set tool_choice to none or required";
+        return Err(ApiError::at("/response_format", message));
+    }
+    job.grammar = format.map(Held::Whole);
+    if let Some(tools) = tools.as_ref().filter(|t| t.is_strict()) {
+        job.grammar = tools.held(family);
+        if job.grammar.is_none() {
+            notes.warn(format!("with output format {family}, strict arguments are only held to with tool_choice required or a name"));
         }
-        (None, format) => job.grammar = format,
     }
     Ok(job)
 }

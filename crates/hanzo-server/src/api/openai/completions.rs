@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, Stream, StreamExt};
-use hanzo_engine::{SamplingParams, Token};
+use hanzo_engine::{SamplingParams, Token, TokenLogprob, TokenScore};
 use hanzo_text::detokenize::DecodeOptions;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,12 +19,12 @@ use super::output;
 use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
+use crate::generate::{Event, Generation, Held, Job, Part, Reply, Usage, blocking};
 use crate::json::{JsonBody, within};
 use crate::model::{LoadedModel, Prompt, TextError};
 use crate::respond::Json;
 use crate::state::App;
-use crate::{ids, sse};
+use crate::{ids, score, sse};
 
 /// Tokens of a reply where the request does not say, as OpenAI has it.
 const DEFAULT_TOKENS: usize = 16;
@@ -45,11 +45,14 @@ struct CompletionRequest {
     _user: Option<serde::de::IgnoredAny>,
 }
 
-/// Where a choice's text and offsets begin.
+/// What comes before a prompt's choices.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// The prompt, if it is echoed.
     echo: String,
+    /// Its tokens, if their log-probabilities are wanted, with their scores from the second on.
+    scored: Vec<u32>,
+    scores: Vec<TokenScore>,
 }
 
 /// A request in the engine's terms.
@@ -58,6 +61,8 @@ struct Work {
     places: Vec<Place>,
     /// The prompt alone is wanted.
     echo_only: bool,
+    /// Alternatives of a token that are told.
+    alternatives: usize,
 }
 
 /// How the replies are written.
@@ -87,11 +92,15 @@ pub(super) async fn create(
     let (most, for_work) = (app.config.limits.prompts, Arc::clone(&model));
     let work = blocking(move || work(request, &sampling, &length, &for_work, most)).await??;
     let (n, logprobs) = work.jobs.first().map_or((1, false), |j| (j.n, j.sampling.logprobs.is_some()));
+    let mut places = work.places;
+    for place in places.iter_mut().filter(|p| !p.scored.is_empty()) {
+        place.scores = score::prompt(&model, place.scored.clone(), work.alternatives).await?;
+    }
     let manner = Manner {
         id: ids::unique("cmpl-"),
         created: ids::now(),
         model,
-        places: work.places,
+        places,
         n,
         logprobs,
         usage,
@@ -117,32 +126,33 @@ fn work(
     let mut params = sampling.params(model)?;
     params.logprobs = within("logprobs", request.logprobs, 0, MAX_LOGPROBS)?;
     let echo = request.echo.unwrap_or(false);
-    if echo && params.logprobs.is_some() {
-        let message =
-            "log-probabilities of the prompt's own tokens are not available: leave out echo or logprobs";
-        return Err(ApiError::at("/logprobs", message));
-    }
     let grammar = request.response_format.as_ref().map(ResponseFormat::grammar).transpose()?.flatten();
     let least = i64::from(!echo);
     let max_tokens = within("max_tokens", request.max_tokens, least, MOST)?.unwrap_or(DEFAULT_TOKENS);
     let prompts = prompts(request.prompt, model, most_prompts)?;
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for (i, (at, prompt)) in prompts.into_iter().enumerate() {
-        let text = if echo { prompt.text(model) } else { String::new() };
-        places.push(Place { echo: text });
+        let echo = if echo { prompt.text(model) } else { String::new() };
         let prompt = match &request.suffix {
             Some(suffix) => prompt.around(suffix, model).map_err(|e| e.or_pointer(&at))?,
             None => prompt.ids(model).map_err(|e| ApiError::at(at, e.to_string()))?,
         };
+        let scored =
+            if params.logprobs.is_some() && !echo.is_empty() { prompt.ids.clone() } else { Vec::new() };
+        places.push(Place { echo, scored, scores: Vec::new() });
         // Each prompt draws from its own stream.
         let seed = params.seed.wrapping_add(i as u64);
         let sampling = SamplingParams { seed, ..params.clone() };
-        let mut job = Job { sampling, grammar: grammar.clone(), ..Job::new(Arc::clone(model), prompt) };
+        let mut job = Job {
+            sampling,
+            grammar: grammar.clone().map(Held::Whole),
+            ..Job::new(Arc::clone(model), prompt)
+        };
         length.apply(&mut job)?;
         job.max_tokens = Some(max_tokens);
         jobs.push(job);
     }
-    Ok(Work { jobs, places, echo_only: max_tokens == 0 })
+    Ok(Work { jobs, places, echo_only: max_tokens == 0, alternatives: params.logprobs.unwrap_or(0) })
 }
 
 /// A prompt as it came.
@@ -229,22 +239,51 @@ fn prompts(prompt: Value, model: &LoadedModel, most: usize) -> Result<Vec<(Strin
 }
 
 /// Log-probabilities as completions have them: four lists, one entry a token.
-fn logprobs(model: &LoadedModel, tokens: &[Token], mut offset: usize) -> Value {
-    let (mut texts, mut chosen, mut top, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for token in tokens {
-        let Some((own, others)) = &token.logprobs else { continue };
-        let text = output::token_text(&model.tokenizer, own.id);
-        let alternatives: Map<String, Value> = others
-            .iter()
-            .map(|t| (output::token_text(&model.tokenizer, t.id), output::finite(t.logprob).into()))
-            .collect();
-        offsets.push(offset);
-        offset += text.chars().count();
-        texts.push(text);
-        chosen.push(output::finite(own.logprob));
-        top.push(alternatives);
+#[derive(Debug, Default)]
+struct Lists {
+    tokens: Vec<String>,
+    token_logprobs: Vec<Option<f32>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    text_offset: Vec<usize>,
+    /// Characters so far.
+    offset: usize,
+}
+
+impl Lists {
+    fn push(&mut self, model: &LoadedModel, id: u32, logprob: Option<f32>, top: Option<&[TokenLogprob]>) {
+        let text = output::token_text(&model.tokenizer, id);
+        let named =
+            |t: &TokenLogprob| (output::token_text(&model.tokenizer, t.id), output::finite(t.logprob).into());
+        self.text_offset.push(self.offset);
+        self.offset += text.chars().count();
+        self.tokens.push(text);
+        self.token_logprobs.push(logprob.map(output::finite));
+        self.top_logprobs.push(top.map(|top| top.iter().map(named).collect()));
     }
-    json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": top, "text_offset": offsets})
+
+    fn reply(&mut self, model: &LoadedModel, tokens: &[Token]) {
+        for (own, top) in tokens.iter().filter_map(|t| t.logprobs.as_ref()) {
+            self.push(model, own.id, Some(own.logprob), Some(top));
+        }
+    }
+
+    /// The prompt's tokens. Nothing comes before the first.
+    fn prompt(&mut self, model: &LoadedModel, place: &Place) {
+        let first = place.scored.first();
+        first.iter().for_each(|&&id| self.push(model, id, None, None));
+        for score in &place.scores {
+            self.push(model, score.token.id, Some(score.token.logprob), Some(&score.top));
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "tokens": self.tokens,
+            "token_logprobs": self.token_logprobs,
+            "top_logprobs": self.top_logprobs,
+            "text_offset": self.text_offset,
+        })
+    }
 }
 
 impl Manner {
@@ -262,23 +301,33 @@ impl Manner {
         json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish})
     }
 
+    /// Those of the echoed prompt and of a reply, where they are wanted.
+    fn logprobs(&self, place: &Place, tokens: &[Token]) -> Value {
+        if !self.logprobs {
+            return Value::Null;
+        }
+        let mut lists = Lists::default();
+        lists.prompt(&self.model, place);
+        lists.reply(&self.model, tokens);
+        lists.json()
+    }
+
     fn whole(&self, replies: &[(Vec<Reply>, Usage)]) -> Value {
         let mut total = Usage::default();
         let mut choices = Vec::new();
         for (i, place) in self.places.iter().enumerate() {
             let Some((replies, usage)) = replies.get(i) else {
                 // Nothing but the prompt was wanted.
+                let logprobs = self.logprobs(place, &[]);
                 for j in 0..self.n {
-                    choices.push(self.choice(i * self.n + j, &place.echo, Value::Null, Some("length")));
+                    choices.push(self.choice(i * self.n + j, &place.echo, logprobs.clone(), Some("length")));
                 }
                 continue;
             };
             total.add(usage);
             for (j, reply) in replies.iter().enumerate() {
                 let text = format!("{}{}", place.echo, reply.content);
-                let offset = place.echo.chars().count();
-                let logprobs =
-                    if self.logprobs { logprobs(&self.model, &reply.tokens, offset) } else { Value::Null };
+                let logprobs = self.logprobs(place, &reply.tokens);
                 let finish = reply.end.as_ref().map(output::finish_reason);
                 choices.push(self.choice(i * self.n + j, &text, logprobs, finish));
             }
@@ -327,7 +376,7 @@ fn chunks(generations: Vec<Generation>, manner: Manner) -> impl Stream<Item = By
         .filter_map(|index| {
             let place = manner.places.get(index / manner.n)?;
             let finish = generations.is_empty().then_some("length");
-            let choice = manner.choice(index, &place.echo, Value::Null, finish);
+            let choice = manner.choice(index, &place.echo, manner.logprobs(place, &[]), finish);
             (!place.echo.is_empty()).then(|| manner.chunk(json!([choice]), Value::Null))
         })
         .collect();
@@ -358,8 +407,9 @@ fn chunks(generations: Vec<Generation>, manner: Manner) -> impl Stream<Item = By
                 if let (true, Some(token), Some(offset)) =
                     (manner.logprobs, &event.token, state.offsets.get_mut(index))
                 {
-                    entry = logprobs(&manner.model, std::slice::from_ref(token), *offset);
-                    *offset += output::token_text(&manner.model.tokenizer, token.id).chars().count();
+                    let mut lists = Lists { offset: *offset, ..Lists::default() };
+                    lists.reply(&manner.model, std::slice::from_ref(token));
+                    (entry, *offset) = (lists.json(), lists.offset);
                 }
                 let finish = event.end.as_ref().map(output::finish_reason);
                 if !text.is_empty() || finish.is_some() || !entry.is_null() {

@@ -7,6 +7,7 @@ use hanzo_text::parse::{Family, Tools};
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
+use crate::generate::Held;
 
 /// Longest name of a tool.
 const MAX_NAME: usize = 128;
@@ -74,6 +75,32 @@ impl ToolUse {
     /// What the parser needs to tell calls from text; `None` where nothing is a call.
     pub(crate) fn for_parser(&self) -> Option<Tools> {
         (self.choice != Choice::None).then(|| Tools::from_json(&self.tools))
+    }
+
+    /// Whether the model may call as it likes, but some arguments must fit their schema.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.choice == Choice::Auto && self.tools.iter().any(is_strict)
+    }
+
+    /// What holds the calls of an otherwise free reply to their schemas, where the family's calls can be said in a
+    /// grammar.
+    pub(crate) fn held(&self, family: Family) -> Option<Held> {
+        if family != Family::Hermes {
+            return None;
+        }
+        let loose = |tool: &Value| {
+            let mut tool = tool.clone();
+            if !is_strict(&tool)
+                && let Some(function) = tool.get_mut("function").and_then(Value::as_object_mut)
+            {
+                function.remove("parameters");
+            }
+            tool
+        };
+        let tools: Vec<Value> = self.tools.iter().map(loose).collect();
+        let schema = call_schema(&tools, None);
+        let grammar = format!("start: \"\\n\" call \"\\n</tool_call>\"\ncall: %json {schema}\n");
+        Some(Held::OnMark { mark: "<tool_call>", grammar: Grammar::Lark(grammar), once: !self.parallel })
     }
 
     /// What the reply must be, if it must be calls. The model's own format is used where it can be said in a grammar,
@@ -212,6 +239,10 @@ fn call_schema(tools: &[Value], only: Option<&str>) -> Value {
         schema.insert("$defs".to_owned(), Value::Object(defs));
     }
     schema
+}
+
+fn is_strict(tool: &Value) -> bool {
+    tool.get("function").and_then(|f| f.get("strict")).and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn has_refs(schema: &Value) -> bool {

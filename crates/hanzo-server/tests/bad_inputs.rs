@@ -1,0 +1,404 @@
+//! Requests that cannot be right: each gets a 4xx in OpenAI's shape that names the place, and the next request is served.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Running, post, start, start_with};
+use hanzo_server::{Config, Limits, LoadSettings};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETE: &str = "/v1/completions";
+
+fn user() -> Value {
+    json!({"role": "user", "content": "hi"})
+}
+
+/// A chat request that is right but for `more`.
+fn chat(more: Value) -> Value {
+    let mut body = json!({"messages": [user()], "max_tokens": 2});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+fn complete(more: Value) -> Value {
+    let mut body = json!({"prompt": "Once", "max_tokens": 2});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+/// The server answers as it should.
+async fn lives(server: &Running) {
+    assert_eq!(server.post(CHAT, &chat(json!({}))).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_out_of_bounds_are_named() {
+    let server = start().await;
+    for (path, body) in [(CHAT, chat as fn(Value) -> Value), (COMPLETE, complete)] {
+        for name in [
+            "max_tokens",
+            "n",
+            "top_k",
+            "seed",
+            "temperature",
+            "top_p",
+            "min_p",
+            "typical_p",
+            "min_tokens",
+            "repeat_last_n",
+            "repeat_penalty",
+            "dry_multiplier",
+            "dry_base",
+            "xtc_probability",
+            "mirostat",
+            "mirostat_tau",
+        ] {
+            for bad in [json!(-1), json!("1"), json!([1]), json!({"a": 1}), json!(true), json!(1e300)] {
+                let began = Instant::now();
+                let answer = server.post(path, &body(json!({name: bad}))).await;
+                answer.fails(400, Some(&format!("/{name}")));
+                assert!(began.elapsed() < Duration::from_secs(1));
+            }
+            // What is no JSON is refused where it stands.
+            for bad in ["NaN", "1e999", "-Infinity", "01", "1."] {
+                let text = body(json!({name: "HERE"})).to_string().replace("\"HERE\"", bad);
+                let answer = server.post_bytes(path, text).await;
+                assert_eq!(answer.status, 400, "{name}: {bad}: {answer:?}");
+            }
+        }
+        for name in ["max_tokens", "n", "top_k", "seed", "min_tokens", "repeat_last_n", "mirostat"] {
+            for bad in [json!(1u64 << 63), json!(u64::MAX), json!(1.5)] {
+                server.post(path, &body(json!({name: bad}))).await.fails(400, Some(&format!("/{name}")));
+            }
+        }
+    }
+    server
+        .post(CHAT, &chat(json!({"max_completion_tokens": 0})))
+        .await
+        .fails(400, Some("/max_completion_tokens"));
+    server.post(CHAT, &chat(json!({"n": 100_000}))).await.fails(400, Some("/n"));
+    server
+        .post(CHAT, &chat(json!({"logprobs": true, "top_logprobs": 21})))
+        .await
+        .fails(400, Some("/top_logprobs"));
+    server.post(CHAT, &chat(json!({"top_logprobs": 2}))).await.fails(400, Some("/top_logprobs"));
+    server.post(CHAT, &chat(json!({"logprobs": 2}))).await.fails(400, Some("/logprobs"));
+    server.post(COMPLETE, &complete(json!({"logprobs": -1}))).await.fails(400, Some("/logprobs"));
+    server.post(CHAT, &chat(json!({"logit_bias": {"999999": 1}}))).await.fails(400, Some("/logit_bias"));
+    server.post(CHAT, &chat(json!({"logit_bias": {"x": 1}}))).await.fails(400, Some("/logit_bias"));
+    server.post(CHAT, &chat(json!({"samplers": ["top_k", "magic"]}))).await.fails(400, Some("/samplers/1"));
+    lives(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_no_request_are_refused() {
+    let server = start().await;
+    let deep = format!("{{\"messages\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    for (body, status, pointer) in [
+        (b"".to_vec(), 400, None),
+        (b"{".to_vec(), 400, None),
+        (b"[]".to_vec(), 400, Some("")),
+        (b"null".to_vec(), 400, Some("")),
+        (b"{} x".to_vec(), 400, None),
+        (b"{\"messages\": \"\xff\"}".to_vec(), 400, None),
+        (b"{\"n\": 1, \"n\": 2, \"messages\": []}".to_vec(), 400, Some("/n")),
+        (
+            br#"{"messages": [{"role": "user", "content": "a", "content": "b"}]}"#.to_vec(),
+            400,
+            Some("/messages/0/content"),
+        ),
+        (deep.into_bytes(), 400, None),
+        (b"{}".to_vec(), 400, None),
+        (br#"{"messages": 5}"#.to_vec(), 400, Some("/messages")),
+        (br#"{"messages": []}"#.to_vec(), 400, Some("/messages")),
+    ] {
+        server.post_bytes(CHAT, body).await.fails(status, pointer);
+    }
+    for wrong in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        let mut request = post(CHAT, chat(json!({})).to_string());
+        request.headers_mut().insert("content-type", wrong.parse().unwrap());
+        server.send(request).await.fails(415, None);
+    }
+    lives(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conversations_that_make_no_sense_are_refused() {
+    let server = start().await;
+    let call = |id: Value, arguments: &str| {
+        json!({"role": "assistant", "tool_calls":
+            [{"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]})
+    };
+    let answer = json!({"role": "tool", "tool_call_id": "a", "content": "1"});
+    let url =
+        |url: &str| json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]);
+    for (messages, pointer) in [
+        (json!([{"role": "wizard", "content": "x"}]), "/messages/0/role"),
+        (json!([user(), call(json!("a"), "{")]), "/messages/1/tool_calls/0/function/arguments"),
+        (json!([user(), call(json!(null), "{}")]), "/messages/1/tool_calls/0/id"),
+        (json!([user(), answer, call(json!("a"), "{}")]), "/messages/1/tool_call_id"),
+        (json!([user(), {"role": "tool", "content": "1"}]), "/messages/1/tool_call_id"),
+        (url("file:///etc/passwd"), "/messages/0/content/0/type"),
+        (url("http://169.254.169.254/latest/meta-data"), "/messages/0/content/0/type"),
+    ] {
+        server.post(CHAT, &json!({"messages": messages})).await.fails(400, Some(pointer));
+    }
+    let tool = |i: usize| json!({"type": "function", "function": {"name": format!("f{i}")}});
+    let tools: Vec<Value> = (0..10_000).map(tool).collect();
+    server.post(CHAT, &chat(json!({"tools": tools}))).await.fails(400, Some("/tools"));
+    server
+        .post(CHAT, &chat(json!({"tools": [tool(1), tool(1)]})))
+        .await
+        .fails(400, Some("/tools/1/function/name"));
+    server.post(CHAT, &chat(json!({"tool_choice": "required"}))).await.fails(400, Some("/tool_choice"));
+    server.post(CHAT, &chat(json!({"stop": "x".repeat(1 << 20)}))).await.fails(400, Some("/stop"));
+    server.post(CHAT, &chat(json!({"stop": vec!["x"; 1000]}))).await.fails(400, Some("/stop"));
+    server.post(CHAT, &chat(json!({"stop": ["a", ""]}))).await.fails(400, Some("/stop"));
+    server.post(CHAT, &chat(json!({"stop": ["a", 1]}))).await.fails(400, Some("/stop/1"));
+    server.post(CHAT, &chat(json!({"model": "gpt-9"}))).await.fails(404, Some("/model"));
+    server.post(CHAT, &chat(json!({"model": 9}))).await.fails(400, Some("/model"));
+    server
+        .post(CHAT, &chat(json!({"chat_template_kwargs": {"messages": []}})))
+        .await
+        .fails(400, Some("/messages"));
+    lives(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_that_do_not_compile_are_refused() {
+    let server = start().await;
+    let schema = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}});
+    for bad in [
+        schema(json!({"type": "object", "properties": {"a": {"$ref": "http://169.254.169.254/x"}}})),
+        schema(json!({"type": "strange"})),
+        schema(json!({"enum": []})),
+        schema(json!({"type": "string", "pattern": "a{1,1000000000}"})),
+    ] {
+        let answer = server.post(CHAT, &chat(bad.clone())).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_str()),
+            (400, Some("invalid_grammar")),
+            "{bad}"
+        );
+    }
+    server.post(CHAT, &chat(schema(json!(5)))).await.fails(400, Some("/response_format/json_schema/schema"));
+    server
+        .post(CHAT, &chat(json!({"response_format": {"type": "yaml"}})))
+        .await
+        .fails(400, Some("/response_format/type"));
+    server.post(CHAT, &chat(json!({"response_format": {}}))).await.fails(400, Some("/response_format"));
+    lives(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_that_do_not_fit_are_refused_with_both_numbers() {
+    let server =
+        start_with(Config::default(), &LoadSettings { context: Some(64), ..LoadSettings::default() }).await;
+    let long = "Once upon a time ".repeat(100);
+    for answer in [
+        server.post(COMPLETE, &complete(json!({"prompt": long}))).await,
+        server.post(CHAT, &chat(json!({"messages": [{"role": "user", "content": long}]}))).await,
+    ] {
+        answer.fails(400, None);
+        let error = &answer.json()["error"];
+        assert_eq!(error["code"], "context_length_exceeded");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains("64") && message.split(|c: char| !c.is_ascii_digit()).any(|n| n.len() >= 3),
+            "{message}"
+        );
+    }
+    for (prompt, pointer) in [
+        (json!([1, -1]), Some("/prompt/1")),
+        (json!([1, 1u64 << 40]), Some("/prompt/1")),
+        (json!([[1], [9_999_999]]), Some("/prompt/1/0")),
+        (json!([]), Some("/prompt")),
+        (json!([[]]), Some("/prompt/0")),
+        (json!({"a": 1}), Some("/prompt")),
+        (json!([1.5]), Some("/prompt/0")),
+        (json!(["a", 1]), Some("/prompt/1")),
+        (json!(vec!["a"; 1000]), Some("/prompt")),
+    ] {
+        server.post(COMPLETE, &complete(json!({"prompt": prompt}))).await.fails(400, pointer);
+    }
+    server.post(COMPLETE, &complete(json!({"suffix": "end"}))).await.fails(400, Some("/suffix"));
+    // More tokens than there is room for: the reply ends where the context does, and says so.
+    let answer = server.post(COMPLETE, &complete(json!({"max_tokens": 1000, "ignore_eos": true}))).await;
+    assert!(answer.header("x-hanzo-warning").is_some_and(|w| w.contains("1000")), "{answer:?}");
+    assert_eq!(answer.json()["choices"][0]["finish_reason"], "length");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_understood_is_reported() {
+    let server = start().await;
+    let answer = server.post(CHAT, &chat(json!({"n_discard": -1, "stream_options": {"speed": 9}}))).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.header("x-hanzo-ignored"), Some("n_discard,stream_options.speed"));
+    let tools = json!({"tools": [{"type": "function", "function": {"name": "f"}}]});
+    let answer = server.post(CHAT, &chat(tools)).await;
+    assert!(
+        answer.header("x-hanzo-warning").is_some_and(|w| w.contains("does not show tools")),
+        "{answer:?}"
+    );
+    let mut request = post(CHAT, chat(json!({})).to_string());
+    request.headers_mut().insert("x-request-id", "mine-1".parse().unwrap());
+    assert_eq!(server.send(request).await.header("x-request-id"), Some("mine-1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn great_and_slow_bodies_are_refused() {
+    let limits = Limits { body_bytes: 1 << 20, body_time: Duration::from_millis(300), ..Limits::default() };
+    let server = start_with(Config { limits, ..Config::default() }, &LoadSettings::default()).await;
+    server.post_bytes(CHAT, vec![b' '; (1 << 20) + 1]).await.fails(413, None);
+    // A gigabyte that is only announced is not waited for.
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let answer = raw(&server, format!("{head}content-length: 1073741824\r\n\r\n{{")).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // Chunks without end stop at the limit.
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).await.unwrap();
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    for _ in 0..64 {
+        if stream.write_all(chunk.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
+    // A body that trickles.
+    let began = Instant::now();
+    let answer = raw(&server, format!("{head}content-length: 100\r\n\r\n{{")).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+    lives(&server).await;
+}
+
+/// Sends bytes and reads what comes back, for as long as the server wants to talk.
+async fn raw(server: &Running, bytes: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(bytes.as_ref()).await.unwrap();
+    let mut out = Vec::new();
+    let read = async {
+        let mut part = [0; 4096];
+        while let Ok(n @ 1..) = stream.read(&mut part).await {
+            out.extend_from_slice(&part[..n]);
+            // The head tells all that is asked here.
+            if out.windows(4).any(|w| w == b"\r\n\r\n") {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(5), read).await;
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shapes_that_smuggle_requests_are_refused() {
+    let server = start().await;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    for bad in [
+        format!("{head}content-length: 2\r\ncontent-length: 3\r\n\r\n{{}}"),
+        format!("{head}content-length: 2, 3\r\n\r\n{{}}"),
+        format!("{head}content-length: -2\r\n\r\n{{}}"),
+        format!("{head}content-length: 0x2\r\n\r\n{{}}"),
+        format!("{head}content-length: 18446744073709551616\r\n\r\n{{}}"),
+        format!("{head}transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+        format!("{head}transfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n\r\n"),
+        format!("{head}content-length : 2\r\n\r\n{{}}"),
+        "GET /health HTTP/1.1\r\nhost: x\r\n folded: y\r\n\r\n".to_owned(),
+        "GET /health\u{7f} HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        "GET /health HTTP/9.9\r\nhost: x\r\n\r\n".to_owned(),
+        format!("GET /health HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)),
+        format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(1 << 20)),
+    ] {
+        let answer = raw(&server, &bad).await;
+        let shown: String = bad.chars().take(200).collect();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{shown}\n{answer}");
+    }
+    // Both lengths: the chunks count, and nothing after them on this connection is taken for a request.
+    let both = format!(
+        "{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    );
+    let answer = raw(&server, &both).await;
+    assert!(!answer.contains("200 OK"), "{answer}");
+    lives(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_origins_are_asked_for() {
+    let config = Config {
+        api_keys: vec!["sesame".to_owned()],
+        cors_origins: vec!["https://good.example".to_owned()],
+        ..Config::default()
+    };
+    let server = start_with(config, &LoadSettings::default()).await;
+    let with = |name: &'static str, value: &str| {
+        let mut request = post(CHAT, chat(json!({})).to_string());
+        request.headers_mut().insert(name, value.parse().unwrap());
+        request
+    };
+    server.post(CHAT, &chat(json!({}))).await.fails(401, None);
+    server.send(with("authorization", "Bearer wrong")).await.fails(401, None);
+    let long = server.send(with("authorization", &format!("Bearer {}", "x".repeat(16_000)))).await;
+    long.fails(401, None);
+    let huge = raw(
+        &server,
+        format!(
+            "GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+            "x".repeat(1 << 20)
+        ),
+    );
+    let huge = huge.await;
+    assert!(huge.is_empty() || huge.starts_with("HTTP/1.1 431"), "{huge}");
+    server.get("/v1/models").await.fails(401, None);
+    server.get("/metrics").await.fails(401, None);
+    assert_eq!(server.get("/health").await.status, 200);
+    let good = server.send(with("authorization", "Bearer sesame")).await;
+    assert_eq!(good.status, 200);
+    assert_eq!(server.send(with("x-api-key", "sesame")).await.status, 200);
+
+    for (origin, allowed) in
+        [("https://good.example", true), ("https://evil.example", false), ("null", false)]
+    {
+        let request = hyper::Request::options(CHAT)
+            .header("host", "x")
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .body(http_body_util::Full::default())
+            .unwrap();
+        let answer = server.send(request).await;
+        assert_eq!(answer.header("access-control-allow-origin"), allowed.then_some(origin), "{origin}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_says_when_to_come_back() {
+    let settings = LoadSettings { max_sequences: 1, max_waiting: 1, ..LoadSettings::default() };
+    let server = std::sync::Arc::new(start_with(Config::default(), &settings).await);
+    let long = complete(json!({"max_tokens": 4000, "ignore_eos": true}));
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let (server, long) = (std::sync::Arc::clone(&server), long.clone());
+            tokio::spawn(async move { server.post(COMPLETE, &long).await })
+        })
+        .collect();
+    let mut busy = 0;
+    for task in tasks {
+        let answer = task.await.unwrap();
+        if answer.status == 429 {
+            busy += 1;
+            answer.fails(429, None);
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        } else {
+            assert_eq!(answer.status, 200);
+        }
+    }
+    assert!(busy >= 3, "{busy}");
+}
