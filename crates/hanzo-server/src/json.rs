@@ -36,19 +36,40 @@ impl JsonBody {
         let (mut ignored, mut track) = (BTreeSet::new(), serde_path_to_error::Track::new());
         let tracked = serde_path_to_error::Deserializer::new(&self.value, &mut track);
         let mut ignore = |path: serde_ignored::Path<'_>| {
-            ignored.insert(path.to_string());
+            // `?` stands for an option that is there.
+            ignored.insert(path.to_string().replace(".?", ""));
         };
         match T::deserialize(serde_ignored::Deserializer::new(tracked, &mut ignore)) {
             Ok(value) => {
                 self.ignored = Some(match self.ignored.take() {
-                    Some(before) => before.intersection(&ignored).cloned().collect(),
+                    Some(before) => in_both(&before, &ignored),
                     None => ignored,
                 });
                 Ok(value)
             }
-            Err(error) => Err(ApiError::at(pointer(&track.path()), error.to_string())),
+            Err(error) => {
+                let (mut at, message) = (pointer(&track.path()), error.to_string());
+                // What is missing has a place too.
+                if let Some(name) = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'))
+                {
+                    at.push('/');
+                    at.push_str(name);
+                }
+                Err(ApiError::at(at, message))
+            }
         }
     }
+}
+
+/// The fields that are in both sets, themselves or as a part of a field that is.
+fn in_both(a: &BTreeSet<String>, b: &BTreeSet<String>) -> BTreeSet<String> {
+    let has = |set: &BTreeSet<String>, field: &str| {
+        let inside = |outer: &String| {
+            field.strip_prefix(outer.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        set.iter().any(inside)
+    };
+    a.union(b).filter(|field| has(a, field) && has(b, field)).cloned().collect()
 }
 
 impl Drop for JsonBody {

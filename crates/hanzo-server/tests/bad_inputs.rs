@@ -113,7 +113,7 @@ async fn bodies_that_are_no_request_are_refused() {
             Some("/messages/0/content"),
         ),
         (deep.into_bytes(), 400, None),
-        (b"{}".to_vec(), 400, None),
+        (b"{}".to_vec(), 400, Some("/messages")),
         (br#"{"messages": 5}"#.to_vec(), 400, Some("/messages")),
         (br#"{"messages": []}"#.to_vec(), 400, Some("/messages")),
     ] {
@@ -177,7 +177,6 @@ async fn formats_that_do_not_compile_are_refused() {
         schema(json!({"type": "object", "properties": {"a": {"$ref": "http://169.254.169.254/x"}}})),
         schema(json!({"type": "strange"})),
         schema(json!({"enum": []})),
-        schema(json!({"type": "string", "pattern": "a{1,1000000000}"})),
     ] {
         let answer = server.post(CHAT, &chat(bad.clone())).await;
         assert_eq!(
@@ -191,7 +190,7 @@ async fn formats_that_do_not_compile_are_refused() {
         .post(CHAT, &chat(json!({"response_format": {"type": "yaml"}})))
         .await
         .fails(400, Some("/response_format/type"));
-    server.post(CHAT, &chat(json!({"response_format": {}}))).await.fails(400, Some("/response_format"));
+    server.post(CHAT, &chat(json!({"response_format": {}}))).await.fails(400, Some("/response_format/type"));
     lives(&server).await;
 }
 

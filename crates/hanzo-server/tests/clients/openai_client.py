@@ -58,7 +58,7 @@ schema = {
 }
 for stream in (False, True):
     reply = client.chat.completions.create(
-        model=MODEL, messages=ASK, max_completion_tokens=120, seed=1, stream=stream,
+        model=MODEL, messages=ASK, max_completion_tokens=600, temperature=0, stream=stream,
         response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}})
     content = "".join(c.choices[0].delta.content or "" for c in reply) if stream else reply.choices[0].message.content
     value = json.loads(content)

@@ -96,15 +96,7 @@ pub(super) async fn create(
     for place in places.iter_mut().filter(|p| !p.scored.is_empty()) {
         place.scores = score::prompt(&model, place.scored.clone(), work.alternatives).await?;
     }
-    let manner = Manner {
-        id: ids::unique("cmpl-"),
-        created: ids::now(),
-        model,
-        places,
-        n,
-        logprobs,
-        usage,
-    };
+    let manner = Manner { id: ids::unique("cmpl-"), created: ids::now(), model, places, n, logprobs, usage };
     let mut generations = Vec::new();
     for job in work.jobs.into_iter().filter(|_| !work.echo_only) {
         generations.push(job.start(&app, &id, &notes).await?);
