@@ -387,7 +387,7 @@ mod tests {
         good.read::<Outer>().unwrap();
         good.read::<Other>().unwrap();
         drop(good);
-        assert_eq!(notes.take_ignored(), ["more"]);
+        assert_eq!(notes.take_ignored(), ["list.0.m", "more"]);
     }
 
     #[test]

@@ -88,13 +88,15 @@ impl ResponseFormat {
     pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         match self.kind.as_str() {
             "text" => Ok(None),
-            "json_object" if self.schema.is_none() => Ok(Some(Grammar::JsonObject)),
+            "json_object" if self.schema.is_none() => {
+                Ok(Some(Grammar::JsonSchema(bounded_space(json!({"type": "object"})).to_string())))
+            }
             "json_object" | "json_schema" => {
                 let schema =
                     self.json_schema.as_ref().and_then(|s| s.schema.as_ref()).or(self.schema.as_ref());
                 match schema {
-                    Some(schema @ (Value::Object(_) | Value::Bool(true))) => {
-                        Ok(Some(Grammar::JsonSchema(schema.to_string())))
+                    Some(schema @ Value::Object(_)) => {
+                        Ok(Some(Grammar::JsonSchema(bounded_space(schema.clone()).to_string())))
                     }
                     _ => Err(ApiError::at(
                         "/response_format/json_schema/schema",
@@ -105,6 +107,15 @@ impl ResponseFormat {
             _ => Err(ApiError::at("/response_format/type", "expected text, json_object or json_schema")),
         }
     }
+}
+
+/// The schema with a bound on white space between its parts: a weak model would fill its reply with it.
+pub(super) fn bounded_space(mut schema: Value) -> Value {
+    if let Some(fields) = schema.as_object_mut() {
+        let bound = json!({"whitespace_pattern": "[\\x20\\x0A\\x0D\\x09]{1,16}"});
+        fields.entry("x-guidance").or_insert(bound);
+    }
+    schema
 }
 
 /// How the reply is written.

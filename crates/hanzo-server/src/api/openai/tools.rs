@@ -6,6 +6,7 @@ use hanzo_engine::constraint::Grammar;
 use hanzo_text::parse::{Family, Tools};
 use serde_json::{Map, Value, json};
 
+use super::chat::bounded_space;
 use crate::error::ApiError;
 use crate::generate::Held;
 
@@ -98,7 +99,7 @@ impl ToolUse {
             tool
         };
         let tools: Vec<Value> = self.tools.iter().map(loose).collect();
-        let schema = call_schema(&tools, None);
+        let schema = bounded_space(call_schema(&tools, None));
         let grammar = format!("start: \"\\n\" call \"\\n</tool_call>\"\ncall: %json {schema}\n");
         Some(Held::OnMark { mark: "<tool_call>", grammar: Grammar::Lark(grammar), once: !self.parallel })
     }
@@ -111,9 +112,10 @@ impl ToolUse {
             Choice::Required => None,
             Choice::Named(name) => Some(name.as_str()),
         };
-        let schema = call_schema(&self.tools, only);
+        let mut schema = call_schema(&self.tools, only);
         let several = self.parallel && only.is_none();
         if family == Family::Hermes {
+            schema = bounded_space(schema);
             let more = if several { " (\"\\n</tool_call>\\n<tool_call>\\n\" call)*" } else { "" };
             let grammar =
                 format!("start: \"<tool_call>\\n\" call{more} \"\\n</tool_call>\"\ncall: %json {schema}\n");
@@ -131,7 +133,10 @@ impl ToolUse {
             }
             false => schema,
         };
-        Some(Forced { grammar: Grammar::JsonSchema(schema.to_string()), family: Family::Generic })
+        Some(Forced {
+            grammar: Grammar::JsonSchema(bounded_space(schema).to_string()),
+            family: Family::Generic,
+        })
     }
 }
 
