@@ -41,7 +41,7 @@ fn of_the_crowd(i: usize) -> Value {
         "prompt": format!("Once upon a time there was a {}", subjects[i % subjects.len()]),
         "max_tokens": 16 + i % 17,
         "seed": i / 2,
-        "temperature": if i % 3 == 0 { 0.0 } else { 0.9 },
+        "temperature": if i.is_multiple_of(3) { 0.0 } else { 0.9 },
         "stream": true,
     })
 }
@@ -74,7 +74,7 @@ async fn a_crowd_with_random_cancels_gets_the_replies_that_each_would_get_alone(
                 while Instant::now() < end || finished + cancelled == 0 {
                     i += 1;
                     let body = of_the_crowd(i % kinds);
-                    if i % 4 == 0 {
+                    if i.is_multiple_of(4) {
                         // Gone after a part of the reply, or before its first byte.
                         let mut stream = connect(&server, &head(&body.to_string())).await;
                         let wait = Duration::from_millis((i as u64 * 37) % 60);
