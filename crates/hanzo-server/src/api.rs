@@ -1,5 +1,9 @@
 //! All endpoints: one file each, under its dialect.
 
+mod anthropic;
+pub(crate) mod conversation;
+mod llamacpp;
+mod ollama;
 pub(crate) mod openai;
 mod ops;
 
@@ -29,7 +33,6 @@ impl Routes {
         self.add("post", path, routing::post(handler))
     }
 
-    #[allow(dead_code, reason = "for dialects that delete")]
     pub(crate) fn delete<H: Handler<T, Arc<App>>, T: 'static>(self, path: &'static str, handler: H) -> Self {
         self.add("delete", path, routing::delete(handler))
     }
@@ -45,7 +48,10 @@ impl Routes {
 fn routes() -> Routes {
     let routes = Routes::default();
     let routes = ops::routes(routes);
-    openai::routes(routes)
+    let routes = openai::routes(routes);
+    let routes = anthropic::routes(routes);
+    let routes = ollama::routes(routes);
+    llamacpp::routes(routes)
 }
 
 /// The endpoints as a router; what it does not have is an error too.

@@ -79,7 +79,7 @@ impl Drop for JsonBody {
 }
 
 /// The path as a JSON pointer.
-fn pointer(path: &serde_path_to_error::Path) -> String {
+pub(crate) fn pointer(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
     let mut out = String::new();
     for segment in path.iter() {

@@ -16,7 +16,6 @@ pub(crate) fn data(value: &Value) -> Bytes {
 }
 
 /// A message with a name, as Anthropic's clients read it.
-#[allow(dead_code, reason = "for dialects with named events")]
 pub(crate) fn named(event: &str, value: &Value) -> Bytes {
     Bytes::from(format!("event: {event}\ndata: {value}\n\n"))
 }

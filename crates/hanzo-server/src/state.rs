@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::api::openai::responses::store::Store;
 use crate::auth::Keys;
 use crate::config::Config;
 use crate::registry::Registry;
@@ -16,6 +17,8 @@ pub struct App {
     /// The models.
     pub registry: Arc<Registry>,
     pub(crate) keys: Keys,
+    /// Responses that are kept.
+    pub(crate) responses: Store,
     pub(crate) started: Instant,
     draining: AtomicBool,
 }
@@ -24,7 +27,7 @@ impl App {
     /// The state of a server that is about to start.
     pub fn new(config: Config, registry: Arc<Registry>) -> Arc<Self> {
         let keys = Keys::new(&config.api_keys);
-        Arc::new(Self { config, registry, keys, started: Instant::now(), draining: AtomicBool::new(false) })
+        Arc::new(Self { config, registry, keys, responses: Store::default(), started: Instant::now(), draining: AtomicBool::new(false) })
     }
 
     /// Whether the server was told to stop.

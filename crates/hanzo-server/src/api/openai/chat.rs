@@ -8,18 +8,18 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use hanzo_engine::constraint::Grammar;
-use hanzo_text::chat::ChatMessage;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
 use super::tools::ToolUse;
 use super::{messages, output};
+use crate::api::conversation::Chat;
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Event, Generation, Held, Job, Part, Reply, Usage, blocking};
+use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
 use crate::json::{JsonBody, within};
-use crate::model::{Conversation, LoadedModel};
+use crate::model::LoadedModel;
 use crate::respond::Json;
 use crate::state::App;
 use crate::{ids, sse};
@@ -63,7 +63,7 @@ pub(super) struct StreamOptions {
 
 /// What the reply must be.
 #[derive(Debug, Deserialize)]
-pub(super) struct ResponseFormat {
+pub(crate) struct ResponseFormat {
     #[serde(rename = "type")]
     kind: String,
     json_schema: Option<JsonSchema>,
@@ -85,19 +85,17 @@ struct JsonSchema {
 
 impl ResponseFormat {
     /// The grammar that it means; `None` for plain text.
-    pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
+    pub(crate) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         match self.kind.as_str() {
             "text" => Ok(None),
             "json_object" if self.schema.is_none() => {
-                Ok(Some(Grammar::JsonSchema(bounded_space(json!({"type": "object"})).to_string())))
+                Ok(Some(json_schema(json!({"type": "object"}))))
             }
             "json_object" | "json_schema" => {
                 let schema =
                     self.json_schema.as_ref().and_then(|s| s.schema.as_ref()).or(self.schema.as_ref());
                 match schema {
-                    Some(schema @ Value::Object(_)) => {
-                        Ok(Some(Grammar::JsonSchema(bounded_space(schema.clone()).to_string())))
-                    }
+                    Some(schema @ Value::Object(_)) => Ok(Some(json_schema(schema.clone()))),
                     _ => Err(ApiError::at(
                         "/response_format/json_schema/schema",
                         "expected a JSON schema, an object",
@@ -107,6 +105,11 @@ impl ResponseFormat {
             _ => Err(ApiError::at("/response_format/type", "expected text, json_object or json_schema")),
         }
     }
+}
+
+/// What a reply is that fits a schema.
+pub(crate) fn json_schema(schema: Value) -> Grammar {
+    Grammar::JsonSchema(bounded_space(schema).to_string())
 }
 
 /// The schema with a bound on white space between its parts: a weak model would fill its reply with it.
@@ -143,7 +146,7 @@ pub(super) async fn create(
     let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
     let most_tools = app.config.limits.tools;
     let (for_job, for_notes) = (Arc::clone(&model), notes.clone());
-    let job = blocking(move || job(request, &sampling, &length, for_job, most_tools, &for_notes)).await??;
+    let job = blocking(move || job(request, &sampling, length, for_job, most_tools, &for_notes)).await??;
     let manner = Manner {
         id: ids::unique("chatcmpl-"),
         created: ids::now(),
@@ -164,7 +167,7 @@ pub(super) async fn create(
 fn job(
     request: ChatRequest,
     sampling: &Sampling,
-    length: &Length,
+    length: Length,
     model: Arc<LoadedModel>,
     most_tools: usize,
     notes: &Notes,
@@ -186,31 +189,18 @@ fn job(
             return Err(ApiError::at("/top_logprobs", "`top_logprobs` needs `logprobs: true`"));
         }
     };
-    let prompt = prompt(&model, &messages, tools.as_ref(), &kwargs)?;
-    let family = model.family();
-    let mut job = Job { sampling: params, ..Job::new(model, prompt) };
-    length.apply(&mut job)?;
     let max = within("max_completion_tokens", request.max_completion_tokens, 1, MOST)?;
-    job.max_tokens = max.or(within("max_tokens", request.max_tokens, 1, MOST)?);
-    job.reasoning_budget = within("reasoning_budget", request.reasoning_budget, 0, MOST)?;
-    job.tools = tools.as_ref().and_then(ToolUse::for_parser);
-    if let Some(forced) = tools.as_ref().and_then(|t| t.forced(family)) {
-        (job.grammar, job.family) = (Some(Held::Whole(forced.grammar)), Some(forced.family));
-        return Ok(job);
-    }
-    if job.tools.is_some() && format.is_some() {
-        let message =
-            "a reply that may call tools cannot be held to a format too: set tool_choice to none or required";
-        return Err(ApiError::at("/response_format", message));
-    }
-    job.grammar = format.map(Held::Whole);
-    if let Some(tools) = tools.as_ref().filter(|t| t.is_strict()) {
-        job.grammar = tools.held(family);
-        if job.grammar.is_none() {
-            notes.warn(format!("with output format {family}, strict arguments are only held to with tool_choice required or a name"));
-        }
-    }
-    Ok(job)
+    let chat = Chat {
+        messages,
+        tools,
+        format,
+        kwargs,
+        sampling: params,
+        length,
+        max_tokens: max.or(within("max_tokens", request.max_tokens, 1, MOST)?),
+        reasoning_budget: within("reasoning_budget", request.reasoning_budget, 0, MOST)?,
+    };
+    chat.job(model, notes)
 }
 
 /// The template's variables that a request sets.
@@ -245,18 +235,6 @@ pub(crate) fn template_kwargs(
         set("thinking", on.into());
     }
     Ok(kwargs)
-}
-
-/// The prompt that the conversation makes.
-pub(crate) fn prompt(
-    model: &LoadedModel,
-    messages: &[ChatMessage],
-    tools: Option<&ToolUse>,
-    kwargs: &Map<String, Value>,
-) -> Result<crate::model::Prompt, ApiError> {
-    let conversation =
-        Conversation { messages, tools: tools.map(|t| t.tools.as_slice()), kwargs: Some(kwargs) };
-    model.chat_prompt(&conversation).map_err(|e| ApiError::at("/messages", e.to_string()))
 }
 
 fn call(call: &crate::generate::Call) -> Value {

@@ -121,7 +121,7 @@ fn work(
     let grammar = request.response_format.as_ref().map(ResponseFormat::grammar).transpose()?.flatten();
     let least = i64::from(!echo);
     let max_tokens = within("max_tokens", request.max_tokens, least, MOST)?.unwrap_or(DEFAULT_TOKENS);
-    let prompts = prompts(request.prompt, model, most_prompts)?;
+    let prompts = prompts(request.prompt, "/prompt", model, most_prompts)?;
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for (i, (at, prompt)) in prompts.into_iter().enumerate() {
         let echo = if echo { prompt.text(model) } else { String::new() };
@@ -148,7 +148,7 @@ fn work(
 }
 
 /// A prompt as it came.
-enum Given {
+pub(crate) enum Given {
     Text(String),
     Ids(Vec<u32>),
 }
@@ -161,7 +161,7 @@ impl Given {
         }
     }
 
-    fn ids(self, model: &LoadedModel) -> Result<Prompt, TextError> {
+    pub(crate) fn ids(self, model: &LoadedModel) -> Result<Prompt, TextError> {
         match self {
             Self::Text(text) => model.text_prompt(&text),
             Self::Ids(ids) => Ok(Prompt::of_ids(ids)),
@@ -169,7 +169,7 @@ impl Given {
     }
 
     /// The prompt for what stands between this and a suffix.
-    fn around(self, suffix: &str, model: &LoadedModel) -> Result<Prompt, ApiError> {
+    pub(crate) fn around(self, suffix: &str, model: &LoadedModel) -> Result<Prompt, ApiError> {
         let special = model.tokenizer.special_ids();
         let (Some(pre), Some(suf), Some(mid)) = (special.fim_pre, special.fim_suf, special.fim_mid) else {
             let message = "the model cannot fill in: its vocabulary has no tokens for it; leave out `suffix`";
@@ -189,7 +189,13 @@ impl Given {
 }
 
 /// The prompts of a request with their places: a text, texts, token ids, or lists of these.
-fn prompts(prompt: Value, model: &LoadedModel, most: usize) -> Result<Vec<(String, Given)>, ApiError> {
+/// Faults name places below `root`.
+pub(crate) fn prompts(
+    prompt: Value,
+    root: &str,
+    model: &LoadedModel,
+    most: usize,
+) -> Result<Vec<(String, Given)>, ApiError> {
     let vocab_size = model.engine.info().vocab_size;
     let wrong = |at: &str| ApiError::at(at, "expected a string, an array of strings, or token ids");
     let ids = |items: &[Value], at: &str| -> Result<Given, ApiError> {
@@ -206,20 +212,20 @@ fn prompts(prompt: Value, model: &LoadedModel, most: usize) -> Result<Vec<(Strin
         items.iter().enumerate().map(id).collect::<Result<_, _>>().map(Given::Ids)
     };
     let items = match prompt {
-        Value::String(text) => return Ok(vec![("/prompt".to_owned(), Given::Text(text))]),
+        Value::String(text) => return Ok(vec![(root.to_owned(), Given::Text(text))]),
         Value::Array(items) => items,
-        _ => return Err(wrong("/prompt")),
+        _ => return Err(wrong(root)),
     };
     match items.first() {
-        Some(Value::Number(_)) | None => return Ok(vec![("/prompt".to_owned(), ids(&items, "/prompt")?)]),
+        Some(Value::Number(_)) | None => return Ok(vec![(root.to_owned(), ids(&items, root)?)]),
         _ => {}
     }
     if items.len() > most {
-        let message = format!("{} prompts were given; at most {most} are possible", items.len());
-        return Err(ApiError::at("/prompt", message));
+        let message = format!("{} texts were given; at most {most} are possible", items.len());
+        return Err(ApiError::at(root, message));
     }
     let one = |(i, item): (usize, Value)| {
-        let at = format!("/prompt/{i}");
+        let at = format!("{root}/{i}");
         let given = match item {
             Value::String(text) => Given::Text(text),
             Value::Array(items) => ids(&items, &at)?,
