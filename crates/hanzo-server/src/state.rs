@@ -27,7 +27,14 @@ impl App {
     /// The state of a server that is about to start.
     pub fn new(config: Config, registry: Arc<Registry>) -> Arc<Self> {
         let keys = Keys::new(&config.api_keys);
-        Arc::new(Self { config, registry, keys, responses: Store::default(), started: Instant::now(), draining: AtomicBool::new(false) })
+        Arc::new(Self {
+            config,
+            registry,
+            keys,
+            responses: Store::default(),
+            started: Instant::now(),
+            draining: AtomicBool::new(false),
+        })
     }
 
     /// Whether the server was told to stop.

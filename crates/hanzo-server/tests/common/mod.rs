@@ -128,6 +128,12 @@ impl Running {
         self.send(request).await
     }
 
+    /// A request without a body.
+    pub async fn send_empty(&self, method: &str, path: &str) -> Answer {
+        let request = hyper::Request::builder().method(method).uri(path).header("host", "test");
+        self.send(request.body(Full::default()).unwrap()).await
+    }
+
     pub async fn post_bytes(&self, path: &str, body: impl Into<Bytes>) -> Answer {
         self.send(post(path, body)).await
     }

@@ -89,7 +89,8 @@ pub(super) async fn count(State(app): State<Arc<App>>, mut body: JsonBody) -> Re
     drop(body);
     let model = app.registry.get(request.model.as_deref()).await?;
     let most = app.config.limits.tools;
-    let n = blocking(move || Ok::<_, ApiError>(chat(request, &model, most)?.prompt(&model)?.ids.len())).await??;
+    let n =
+        blocking(move || Ok::<_, ApiError>(chat(request, &model, most)?.prompt(&model)?.ids.len())).await??;
     Ok(Json(json!({"input_tokens": n})))
 }
 

@@ -67,7 +67,10 @@ pub(super) fn whole(reply: &Reply, used: &Usage, manner: &Manner) -> Value {
         content.push(json!({"type": "text", "text": reply.content}));
     }
     content.extend(
-        reply.calls.iter().map(|c| json!({"type": "tool_use", "id": c.id, "name": c.name, "input": input(c)})),
+        reply
+            .calls
+            .iter()
+            .map(|c| json!({"type": "tool_use", "id": c.id, "name": c.name, "input": input(c)})),
     );
     manner.message(content, reply.end.as_ref(), usage(used))
 }

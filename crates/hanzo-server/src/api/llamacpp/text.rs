@@ -69,7 +69,8 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, mut body: JsonBody) 
     };
     let ids: Vec<u32> = request.tokens.iter().enumerate().map(id).collect::<Result<_, _>>()?;
     let options = DecodeOptions { render_special: true, keep_leading_space: true };
-    let content = model.tokenizer.decode(&ids, options).map_err(|e| ApiError::at("/tokens", e.to_string()))?;
+    let content =
+        model.tokenizer.decode(&ids, options).map_err(|e| ApiError::at("/tokens", e.to_string()))?;
     Ok(Json(json!({"content": content})))
 }
 
@@ -81,7 +82,10 @@ struct TemplateRequest {
     chat_template_kwargs: Option<Map<String, Value>>,
 }
 
-pub(super) async fn apply_template(State(app): State<Arc<App>>, mut body: JsonBody) -> Result<Json, ApiError> {
+pub(super) async fn apply_template(
+    State(app): State<Arc<App>>,
+    mut body: JsonBody,
+) -> Result<Json, ApiError> {
     let request: TemplateRequest = body.read()?;
     drop(body);
     let model = app.registry.get(request.model.as_deref()).await?;

@@ -105,7 +105,8 @@ fn with_ids(messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
                 }
             }
         }
-        if fields.get("role").and_then(Value::as_str) == Some("tool") && !fields.contains_key("tool_call_id") {
+        if fields.get("role").and_then(Value::as_str) == Some("tool") && !fields.contains_key("tool_call_id")
+        {
             let name = fields.get("tool_name").or(fields.get("name")).and_then(Value::as_str);
             let at = name.and_then(|name| open.iter().position(|(n, _)| n == name)).or(Some(0));
             let answered = at.filter(|&at| at < open.len()).map(|at| open.remove(at));

@@ -44,12 +44,11 @@ pub(super) async fn create(State(app): State<Arc<App>>, mut body: JsonBody) -> R
     let vectors =
         embeddings::texts(documents.clone().into(), "/documents", Arc::clone(&model), most, None).await?;
     let Some(query) = query.first() else { return Err(ApiError::at("/query", "the query is empty")) };
-    let tokens: usize =
-        vectors.iter().chain([query]).map(|v| v.finish.prompt_tokens).sum();
+    let tokens: usize = vectors.iter().chain([query]).map(|v| v.finish.prompt_tokens).sum();
     // Vectors have length 1.
-    let cosine = |v: &[f32]| v.iter().zip(&query.vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    let mut scores: Vec<(usize, f64)> =
-        vectors.iter().map(|v| cosine(&v.vector)).enumerate().collect();
+    let cosine =
+        |v: &[f32]| v.iter().zip(&query.vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let mut scores: Vec<(usize, f64)> = vectors.iter().map(|v| cosine(&v.vector)).enumerate().collect();
     scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let results: Vec<Value> = scores
         .into_iter()

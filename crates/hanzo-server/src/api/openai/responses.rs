@@ -91,9 +91,10 @@ pub(super) async fn create(
     }
     let model = app.registry.get(request.model.as_deref()).await?;
     let before = match request.previous_response_id.as_deref() {
-        Some(previous) => {
-            app.responses.conversation(previous).ok_or_else(|| missing(previous).with_pointer("/previous_response_id"))?
-        }
+        Some(previous) => app
+            .responses
+            .conversation(previous)
+            .ok_or_else(|| missing(previous).with_pointer("/previous_response_id"))?,
         None => Arc::from([]),
     };
     let spoken = input::messages(&request.input)?;
@@ -102,7 +103,8 @@ pub(super) async fn create(
     let (for_job, most, history) = (Arc::clone(&model), app.config.limits.tools, Arc::clone(&before));
     let said: Arc<[Value]> = before.iter().chain(&spoken).cloned().collect();
     let store = request.store.unwrap_or(true);
-    let job = blocking(move || chat(request, &sampling, &history, spoken, &for_job, most)?.job(for_job)).await??;
+    let job =
+        blocking(move || chat(request, &sampling, &history, spoken, &for_job, most)?.job(for_job)).await??;
     let generation = job.start(&app, &id, &notes).await?;
     let writer = output::Writer::new(echo, store.then(|| (Arc::clone(&app), said)));
     if stream {
@@ -176,7 +178,9 @@ fn grammar(format: &Format) -> Result<Option<Grammar>, ApiError> {
         ("text", _) => Ok(None),
         ("json_object", _) => Ok(Some(Grammar::JsonObject)),
         ("json_schema", Some(schema)) => Ok(Some(Grammar::JsonSchema(schema.to_string()))),
-        ("json_schema", None) => Err(ApiError::at("/text/format/schema", "expected a JSON schema, an object")),
+        ("json_schema", None) => {
+            Err(ApiError::at("/text/format/schema", "expected a JSON schema, an object"))
+        }
         _ => Err(ApiError::at("/text/format/type", "expected text, json_object or json_schema")),
     }
 }
@@ -184,7 +188,8 @@ fn grammar(format: &Format) -> Result<Option<Grammar>, ApiError> {
 /// The fields of a response that repeat the request.
 fn echo(request: &ResponseRequest, sampling: &Sampling, model: &str) -> Map<String, Value> {
     let format = request.text.as_ref().and_then(|t| t.format.as_ref());
-    let format = format.map_or_else(|| json!({"type": "text"}), |f| json!({"type": f.kind, "schema": f.schema}));
+    let format =
+        format.map_or_else(|| json!({"type": "text"}), |f| json!({"type": f.kind, "schema": f.schema}));
     let echo = json!({
         "id": ids::unique("resp_"),
         "object": "response",

@@ -114,7 +114,8 @@ impl Writer {
                 let index = self.output.len();
                 if let Some(Open::Reasoning { id, text }) = &mut self.open {
                     text.push_str(&more);
-                    let place = json!({"item_id": id, "output_index": index, "content_index": 0, "delta": more});
+                    let place =
+                        json!({"item_id": id, "output_index": index, "content_index": 0, "delta": more});
                     self.event("response.reasoning_text.delta", place);
                 }
             }
@@ -125,8 +126,7 @@ impl Writer {
                     let mut item = message(&id, "", "in_progress");
                     item["content"] = json!([]);
                     self.event("response.output_item.added", json!({"output_index": index, "item": item}));
-                    let place =
-                        json!({"item_id": id, "output_index": index, "content_index": 0, "part": text_part("")});
+                    let place = json!({"item_id": id, "output_index": index, "content_index": 0, "part": text_part("")});
                     self.event("response.content_part.added", place);
                     self.open = Some(Open::Message { id, text: String::new() });
                 }
@@ -244,7 +244,10 @@ fn turn(reply: &Reply) -> Value {
 }
 
 /// The events of a streamed response.
-pub(super) fn events(generation: Generation, mut writer: Writer) -> impl Stream<Item = Bytes> + Send + 'static {
+pub(super) fn events(
+    generation: Generation,
+    mut writer: Writer,
+) -> impl Stream<Item = Bytes> + Send + 'static {
     writer.begin();
     let first = std::mem::take(&mut writer.events);
     let rest = stream::unfold(Some((generation, writer, None)), |state| async {
