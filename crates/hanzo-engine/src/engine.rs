@@ -239,6 +239,11 @@ impl Engine {
         &self.info
     }
 
+    /// Sequences that can run at once.
+    pub fn max_sequences(&self) -> usize {
+        self.max_sequences
+    }
+
     /// Requests that wait and that run.
     pub fn load_now(&self) -> (usize, usize) {
         (self.waiting(), self.metrics().running)

@@ -168,6 +168,7 @@ async fn llamacpp_endpoints() {
     let reply = server.post("/completion", &grammar).await.json();
     assert!(matches!(reply["content"].as_str(), Some("yes" | "no")), "{reply}");
     assert!(server.get("/props").await.json()["total_slots"].as_u64().unwrap() > 0);
+    assert!(server.becomes_idle(std::time::Duration::from_secs(10)).await);
     assert_eq!(server.get("/slots").await.json()[0]["is_processing"], false);
     // The small model's vocabulary has no tokens for it.
     let infill = json!({"input_prefix": "a", "input_suffix": "b"});
