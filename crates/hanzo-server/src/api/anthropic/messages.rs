@@ -73,7 +73,8 @@ pub(super) async fn create(
     }
     let model = app.registry.get(request.model.as_deref()).await?;
     let (stream, for_job, most) = (request.stream, Arc::clone(&model), app.config.limits.tools);
-    let job = blocking(move || chat(request, &for_job, most)?.job(for_job)).await??;
+    let for_notes = notes.clone();
+    let job = blocking(move || chat(request, &for_job, most)?.job(for_job, &for_notes)).await??;
     let manner = Manner { id: ids::unique("msg_"), model };
     let generation = job.start(&app, &id, &notes).await?;
     if stream {

@@ -13,12 +13,13 @@ use hanzo_engine::{Token, TokenLogprob};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::api::openai::chat::json_schema;
 use crate::api::openai::completions::{Given, prompts};
 use crate::api::openai::output;
 use crate::api::openai::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{End, EndReason, Generation, Job, Part, blocking};
+use crate::generate::{End, EndReason, Generation, Held, Job, Part, blocking};
 use crate::json::{JsonBody, within};
 use crate::model::LoadedModel;
 use crate::respond::Json;
@@ -151,10 +152,10 @@ fn job(
     let grammar = match (&common.grammar, &common.json_schema) {
         (Some(grammar), None) if !grammar.is_empty() => Some(Grammar::Gbnf(grammar.clone())),
         (None | Some(_), None) => None,
-        (None, Some(schema)) => Some(Grammar::JsonSchema(schema.to_string())),
+        (None, Some(schema)) => Some(json_schema(schema.clone())),
         (Some(_), Some(_)) => return Err(ApiError::at("/grammar", "a grammar or a schema, not both")),
     };
-    let mut job = Job { sampling: params, grammar, ..Job::new(model, prompt) };
+    let mut job = Job { sampling: params, grammar: grammar.map(Held::Whole), ..Job::new(model, prompt) };
     length.apply(&mut job)?;
     if job.n != 1 {
         return Err(ApiError::at("/n", "one reply a request here; /v1/completions gives several"));

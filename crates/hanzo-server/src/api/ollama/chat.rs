@@ -51,7 +51,7 @@ pub(super) async fn create(
     }
     let stream = request.stream.unwrap_or(true);
     let (most, for_job, for_notes) = (app.config.limits.tools, Arc::clone(&model), notes.clone());
-    let job = blocking(move || chat(request, &for_job, most, &for_notes)?.job(for_job)).await??;
+    let job = blocking(move || chat(request, &for_job, most, &for_notes)?.job(for_job, &for_notes)).await??;
     let generation = job.start(&app, &id, &notes).await?;
     if stream {
         return Ok(reply::streamed(generation, manner));

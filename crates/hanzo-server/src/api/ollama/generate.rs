@@ -17,7 +17,7 @@ use crate::api::openai::chat::template_kwargs;
 use crate::api::openai::completions::Given;
 use crate::context::{Notes, RequestId};
 use crate::error::ApiError;
-use crate::generate::{Job, blocking};
+use crate::generate::{Held, Job, blocking};
 use crate::json::JsonBody;
 use crate::model::LoadedModel;
 use crate::respond::Json;
@@ -94,7 +94,7 @@ fn job(request: Request, model: Arc<LoadedModel>, notes: &Notes) -> Result<Job, 
     .ok_or(prompt);
     match prompt {
         Ok(ids) => {
-            let mut job = Job { sampling: options.sampling, grammar: format, ..Job::new(model, ids) };
+            let mut job = Job { sampling: options.sampling, grammar: format.map(Held::Whole), ..Job::new(model, ids) };
             options.length.apply(&mut job)?;
             job.max_tokens = options.max_tokens;
             Ok(job)
@@ -111,7 +111,7 @@ fn job(request: Request, model: Arc<LoadedModel>, notes: &Notes) -> Result<Job, 
                 max_tokens: options.max_tokens,
                 reasoning_budget: None,
             };
-            chat.job(model)
+            chat.job(model, notes)
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use hanzo_engine::constraint::Grammar;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use crate::api::openai::chat::json_schema;
 use crate::api::openai::sampling::{Length, MOST, Sampling};
 use crate::context::Notes;
 use crate::error::ApiError;
@@ -88,8 +89,8 @@ pub(super) fn format(format: Option<&Value>) -> Result<Option<Grammar>, ApiError
     match format {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(word)) if word.is_empty() => Ok(None),
-        Some(Value::String(word)) if word == "json" => Ok(Some(Grammar::JsonObject)),
-        Some(schema @ Value::Object(_)) => Ok(Some(Grammar::JsonSchema(schema.to_string()))),
+        Some(Value::String(word)) if word == "json" => Ok(Some(json_schema(json!({"type": "object"})))),
+        Some(schema @ Value::Object(_)) => Ok(Some(json_schema(schema.clone()))),
         Some(_) => Err(ApiError::at("/format", "expected \"json\" or a JSON schema, an object")),
     }
 }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::chat::template_kwargs;
+use super::chat::{json_schema, template_kwargs};
 use super::sampling::{Length, MOST, Sampling};
 use super::tools::ToolUse;
 use crate::api::conversation::Chat;
@@ -103,8 +103,9 @@ pub(super) async fn create(
     let (for_job, most, history) = (Arc::clone(&model), app.config.limits.tools, Arc::clone(&before));
     let said: Arc<[Value]> = before.iter().chain(&spoken).cloned().collect();
     let store = request.store.unwrap_or(true);
-    let job =
-        blocking(move || chat(request, &sampling, &history, spoken, &for_job, most)?.job(for_job)).await??;
+    let for_notes = notes.clone();
+    let work = move || chat(request, &sampling, &history, spoken, &for_job, most)?.job(for_job, &for_notes);
+    let job = blocking(work).await??;
     let generation = job.start(&app, &id, &notes).await?;
     let writer = output::Writer::new(echo, store.then(|| (Arc::clone(&app), said)));
     if stream {
@@ -176,8 +177,8 @@ fn tool((i, tool): (usize, &Value)) -> Result<Value, ApiError> {
 fn grammar(format: &Format) -> Result<Option<Grammar>, ApiError> {
     match (format.kind.as_str(), &format.schema) {
         ("text", _) => Ok(None),
-        ("json_object", _) => Ok(Some(Grammar::JsonObject)),
-        ("json_schema", Some(schema)) => Ok(Some(Grammar::JsonSchema(schema.to_string()))),
+        ("json_object", _) => Ok(Some(json_schema(json!({"type": "object"})))),
+        ("json_schema", Some(schema)) => Ok(Some(json_schema(schema.clone()))),
         ("json_schema", None) => {
             Err(ApiError::at("/text/format/schema", "expected a JSON schema, an object"))
         }
