@@ -91,13 +91,35 @@ fetch_clients() {
   export HANZO_TEST_PYTHON=$venv/bin/python
 }
 
+# A browser and what drives it, for the tests of the web page.
+fetch_browser() {
+  if ! command -v npm >/dev/null || ! command -v chromium >/dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+      local wanted=()
+      command -v npm >/dev/null || wanted+=(nodejs npm)
+      command -v chromium >/dev/null || wanted+=(chromium)
+      apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null || true
+    fi
+  fi
+  if ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null; then
+    lack "node 20" "tests of the web page"
+    return
+  fi
+  command -v chromium >/dev/null || lack chromium "tests of the web page in a browser"
+  (cd crates/hanzo-server/tests/web && npm ci --no-audit --no-fund --silent) \
+    || lack playwright-core "tests of the web page in a browser"
+}
+
 if $quick; then
   lack "real models" "tests on real models (--quick)"
+  lack "a browser" "tests of the web page in a browser (--quick)"
 else
   say "real models"
   fetch_models
   say "clients"
   fetch_clients
+  say "browser"
+  fetch_browser
 fi
 
 if [ ! -d ../shared/oracles ]; then

@@ -16,6 +16,7 @@ use axum::routing::{self, MethodRouter};
 
 use crate::error::ApiError;
 use crate::state::App;
+use crate::web;
 
 /// A router that knows its own routes, so that the API's description can be compared with them.
 #[derive(Debug, Default)]
@@ -54,9 +55,9 @@ fn routes() -> Routes {
     llamacpp::routes(routes)
 }
 
-/// The endpoints as a router; what it does not have is an error too.
+/// The endpoints and the page as a router; what it does not have is an error too.
 pub(crate) fn router() -> Router<Arc<App>> {
-    routes().router.fallback(no_such_path).method_not_allowed_fallback(no_such_method)
+    routes().router.merge(web::router()).fallback(no_such_path).method_not_allowed_fallback(no_such_method)
 }
 
 async fn no_such_path(method: axum::http::Method, uri: axum::http::Uri) -> ApiError {

@@ -11,11 +11,10 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::error::ApiError;
 use crate::state::App;
+use crate::web;
 
 /// What can be asked without a key: whether the server lives, and the page that lets one enter a key.
 const OPEN: &[&str] = &["/", "/health", "/ready", "/version"];
-/// Where the page's files are.
-const OPEN_PREFIX: &str = "/ui/";
 
 /// The keys, as digests: comparing these takes a time that tells nothing of a key, its length included.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ pub(crate) async fn require_key(State(app): State<Arc<App>>, request: Request, n
     let path = request.uri().path();
     let open = app.keys.0.is_empty()
         || OPEN.contains(&path)
-        || path.starts_with(OPEN_PREFIX)
+        || path.starts_with(web::FILES)
         // A browser asks what it may send before it sends a key.
         || request.method() == Method::OPTIONS;
     if open {

@@ -5,7 +5,8 @@
 //! [`generate::Job`] to the one bridge to the engine and get typed events back; what differs between the dialects is how
 //! these are written. `error` renders a failure in the dialect of the path that it happened on.
 //!
-//! Leaves models to [`registry`] and whoever fills it, arithmetic to the engine, text to `hanzo-text`.
+//! Leaves models to [`registry`] and whoever fills it, arithmetic to the engine, text to `hanzo-text`. The page at `/` (`web`) is a client
+//! of the API like any other.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -29,6 +30,7 @@ pub mod serve;
 mod sse;
 pub mod state;
 mod tls;
+mod web;
 
 pub use config::{Config, Limits, TlsFiles};
 pub use error::ApiError;

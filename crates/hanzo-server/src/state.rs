@@ -8,6 +8,7 @@ use crate::api::openai::responses::store::Store;
 use crate::auth::Keys;
 use crate::config::Config;
 use crate::registry::Registry;
+use crate::web;
 
 /// The server's state.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ impl App {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a path is asked for by machines every few seconds, which nobody wants to read about.
+    /// Whether a path is asked for by machines every few seconds, or in dozens by the page, which nobody wants to read about.
     pub(crate) fn is_watched(&self, path: &str) -> bool {
-        matches!(path, "/health" | "/ready" | "/metrics" | "/server_info")
+        matches!(path, "/health" | "/ready" | "/metrics" | "/server_info") || path.starts_with(web::FILES)
     }
 }

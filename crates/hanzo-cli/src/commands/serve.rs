@@ -279,6 +279,7 @@ fn announce(address: SocketAddr, https: bool, with_key: bool, name: &str, quiet:
     if quiet || !out::errors_to_terminal() {
         return;
     }
+    out::note(format_args!("\n  {scheme}://{shown}/ in a browser, or:"));
     let key = if with_key { " -H 'Authorization: Bearer KEY'" } else { "" };
     out::note(format_args!(
         "\n  curl {scheme}://{shown}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n    \

@@ -2,6 +2,8 @@
 // Not every test uses all of it, and all of it is for tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
+pub mod server;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
