@@ -9,6 +9,7 @@ use std::arch::x86_64::*;
 
 use super::{IntRows, StripOut};
 use crate::activations::GROUP_FLOATS;
+use crate::isa::{Ahead, ahead};
 use crate::packed::avx2::{scales, unit};
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
 use crate::packed::unpack::Scales;
@@ -16,8 +17,23 @@ use crate::packed::{FloatKind, STRIP};
 
 /// Rows that a pass holds accumulators for.
 const PASS: usize = 4;
-/// Bytes ahead of the read position that are prefetched into the first and the second level.
-const AHEAD: (usize, usize) = (3 << 10, 12 << 10);
+
+/// Prefetches `lines` lines at both distances.
+///
+/// # Safety
+/// None: a prefetch never faults.
+#[inline(always)]
+unsafe fn prefetch(ahead: Ahead, from: *const u8, lines: usize) {
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        if ahead.near > 0 {
+            for i in 0..lines {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast());
+                _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(ahead.far + 64 * i).cast());
+            }
+        }
+    }
+}
 
 /// The body of both: a macro, because the two differ in the instruction sets they are compiled for.
 macro_rules! body {
@@ -43,10 +59,7 @@ macro_rules! body {
                 scales($t.layout, &part, group, elems, &mut s);
                 for u in 0..elems / UNIT {
                     let planes = group.add(part.codes + u * 64 * $BITS as usize);
-                    for line in 0..$BITS as usize + 1 {
-                        _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(AHEAD.0 + 64 * line).cast());
-                        _mm_prefetch::<_MM_HINT_T1>(planes.wrapping_add(AHEAD.1 + 64 * line).cast());
-                    }
+                    prefetch($t.ahead, planes, $BITS as usize + 1);
                     let k = k0 + u * UNIT;
                     for h in 0..2 {
                         let mut w = unit::<$BITS, $TABLE>(planes.add(32 * h), table);
@@ -126,6 +139,7 @@ pub(super) unsafe fn int_tile(
             groups: x.groups,
             init: &x.init[first * x.init_stride..],
             init_stride: x.init_stride,
+            ahead: ahead(),
         };
         let y = &mut y[first..];
         // SAFETY: passed through.
@@ -149,6 +163,7 @@ struct Tile<'a> {
     groups: usize,
     init: &'a [i32],
     init_stride: usize,
+    ahead: Ahead,
 }
 
 #[rustfmt::skip]
@@ -347,12 +362,12 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
     let mut acc = [[_mm256_setzero_ps(); 2]; M];
+    let ahead = ahead();
     // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
     unsafe {
         for k in 0..k {
             let from = tile.add(k * LANES * BYTES);
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD.0).cast());
-            _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(AHEAD.1).cast());
+            prefetch(ahead, from, 1);
             for h in 0..2 {
                 let from = from.add(8 * h * BYTES);
                 let w = if BYTES == 4 {

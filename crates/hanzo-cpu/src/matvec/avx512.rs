@@ -4,7 +4,7 @@
 //! of every row by one `vpdpbusd`. Offsets of signed codes enter as the integer accumulator's initial value. Bound: reading the weights; at
 //! one row there are about 64 cycles for the 8 dots, 20 unpacking and 4 float instructions of a unit of Q4_K.
 //!
-//! The hardware prefetcher alone leaves a third of the bandwidth unused, so every unit prefetches its successor at two distances: near, into the
+//! Intel's prefetcher alone leaves a third of the bandwidth unused, so there every unit prefetches its successor at two distances: near, into the
 //! first level, and far, into the second.
 #![allow(unsafe_code)]
 
@@ -12,14 +12,10 @@ use std::arch::x86_64::*;
 
 use super::{IntRows, StripOut};
 use crate::activations::GROUP_FLOATS;
+use crate::isa::{Ahead, ahead};
 use crate::packed::FloatKind;
 use crate::packed::avx512::{ANY, GroupScales, PLAIN, unit};
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
-
-/// Bytes ahead of the read position that are prefetched into the first level.
-const NEAR: usize = 3 << 10;
-/// Bytes ahead that are prefetched into the second level.
-const FAR: usize = 12 << 10;
 
 /// Rows that a pass holds accumulators for.
 const PASS: usize = 8;
@@ -46,6 +42,7 @@ pub(super) unsafe fn int_tile(
             groups: x.groups,
             init: &x.init[first * x.init_stride..],
             init_stride: x.init_stride,
+            ahead: ahead(),
         };
         // SAFETY: passed through.
         unsafe { by_format(&t, &mut y[first..], at) }
@@ -60,6 +57,7 @@ struct Tile<'a> {
     groups: usize,
     init: &'a [i32],
     init_stride: usize,
+    ahead: Ahead,
 }
 
 /// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins.
@@ -161,11 +159,11 @@ unsafe fn run<
         for k0 in (0..t.k).step_by(GROUP_ELEMS) {
             let elems = GROUP_ELEMS.min(t.k - k0);
             let part = if elems == GROUP_ELEMS { full } else { t.layout.group(elems) };
-            prefetch(group, part.codes.div_ceil(64));
+            prefetch(t.ahead, group, part.codes.div_ceil(64));
             s.begin::<SUB16>(t.layout, &part, group, elems);
             for u in 0..elems / UNIT {
                 let planes = group.add(part.codes + u * 64 * BITS as usize);
-                prefetch(planes, BITS as usize);
+                prefetch(t.ahead, planes, BITS as usize);
                 let w = unit::<BITS, TABLE>(planes, table);
                 let k = k0 + u * UNIT;
                 let first = u * subs_per_unit;
@@ -210,12 +208,18 @@ unsafe fn run<
 /// # Safety
 /// None: a prefetch never faults.
 #[inline(always)]
-unsafe fn prefetch(from: *const u8, lines: usize) {
-    for i in 0..lines {
-        // SAFETY: a prefetch never faults.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(NEAR + 64 * i).cast());
-            _mm_prefetch::<_MM_HINT_T2>(from.wrapping_add(FAR + 64 * i).cast());
+unsafe fn prefetch(ahead: Ahead, from: *const u8, lines: usize) {
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        if ahead.near > 0 {
+            for i in 0..lines {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast());
+            }
+        }
+        if ahead.far > 0 {
+            for i in 0..lines {
+                _mm_prefetch::<_MM_HINT_T2>(from.wrapping_add(ahead.far + 64 * i).cast());
+            }
         }
     }
 }
@@ -298,11 +302,12 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
     let mut acc = [_mm512_setzero_ps(); M];
+    let ahead = ahead();
     // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
     unsafe {
         for k in 0..k {
             let w = tile.add(k * LANES * BYTES);
-            prefetch(w, 1);
+            prefetch(ahead, w, 1);
             let w = floats::<BYTES, BF16>(w);
             for m in 0..M {
                 acc[m] = _mm512_fmadd_ps(w, _mm512_set1_ps(*rows[m].cast::<f32>().add(k)), acc[m]);
