@@ -52,19 +52,19 @@ impl Phase {
     }
 }
 
-/// What two cells must share to be compared.
+/// What two cells must share to be compared. Ordered as the board lists them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// What is measured.
     pub phase: Phase,
-    /// Tokens of the prompt, or tokens to generate.
-    pub n: u64,
     /// Sequences at once.
     #[serde(default = "one")]
     pub batch: u64,
     /// Tokens in the context before.
     #[serde(default)]
     pub depth: u64,
+    /// Tokens of the prompt, or tokens to generate.
+    pub n: u64,
     /// Kind of text, for speculation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,

@@ -132,8 +132,8 @@ pub fn ratios(board: &Board) -> Option<String> {
         marks.into_iter().filter(|v| (low..=high).contains(v)).map(|v| (x(v), format!("{v} ×"))).collect();
     d.axis(&ticks, end);
     d.line((x(1.0), TOP - 12.0), (x(1.0), end), "one", 1.5);
-    d.text(300.0, TOP - 14.0, "m s e", "hanzo");
-    d.text(400.0, TOP - 14.0, "m s e", "peer");
+    d.text(300.0, TOP + 4.0, "m s e", "hanzo");
+    d.text(400.0, TOP + 4.0, "m s e", "peer");
     for (run, rows) in &groups {
         d.y += HEADING;
         d.text(LEFT, d.y - 10.0, "t b", &run.manifest.tag);
@@ -168,8 +168,7 @@ pub fn ratios(board: &Board) -> Option<String> {
             d.y += ROW;
         }
     }
-    let subtitle = "Ratio of speeds in one interleaved run on the same file, logarithmic, with its 95 % interval; green: faster, red: slower, \
-                    grey: the interval holds 1. Tokens a second.";
+    let subtitle = "Speeds in tokens a second. Ratios, logarithmic, with 95 % intervals; green: faster, red: slower, grey: the interval holds 1.";
     Some(d.finish("How many times as fast as the peer", subtitle, end + BOTTOM))
 }
 
@@ -206,6 +205,6 @@ pub fn bandwidth(board: &Board) -> Option<String> {
             d.y += TALL;
         }
     }
-    let subtitle = "Bytes of weights and cache that the plan reads, times steps a second, over the best read bandwidth measured in the same run.";
+    let subtitle = "Bytes of weights and cache that the plan reads, times steps a second, over the best read bandwidth of the run.";
     Some(d.finish("Decode: share of the memory's read bandwidth", subtitle, end + BOTTOM))
 }

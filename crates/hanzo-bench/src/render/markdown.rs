@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{PENDING, label, number, with_interval};
 use crate::board::{Board, Measured, Row, RunBoard, Unit};
+use crate::samples::Phase;
 
 /// The whole board, for a reader who wants all of it.
 pub fn board(board: &Board) -> String {
@@ -81,7 +82,8 @@ fn table(out: &mut String, runs: &[&RunBoard], with_model: bool) {
         writeln!(out, "| {model}what | hanzo | peer | ratio | | of the roof, hanzo | of the roof, peer |");
     let _ = writeln!(out, "|{rule}---|---|---|---|---|---|---|");
     for run in runs {
-        for row in &run.rows {
+        // Whole requests have no peer: they stand below the table.
+        for row in run.rows.iter().filter(|r| r.shape.phase != Phase::Request) {
             let model = if with_model { format!("{} | ", run.manifest.tag) } else { String::new() };
             let _ = writeln!(
                 out,
@@ -169,6 +171,9 @@ fn speculation(out: &mut String, run: &RunBoard) {
 }
 
 fn extras(out: &mut String, run: &RunBoard) {
+    for row in run.rows.iter().filter(|r| r.shape.phase == Phase::Request) {
+        let _ = writeln!(out, "{}: {}.\n", label(&row.shape), side(row, row.hanzo.as_ref()));
+    }
     if let Some(o) = &run.overhead {
         let sizes: Vec<String> = o.by_size.iter().map(|(n, s)| format!("{n}: {:.2} ms", 1e3 * s)).collect();
         let _ =

@@ -102,7 +102,8 @@ pub fn board(board: &Board) -> String {
         if i > 0 {
             out.push_str("\\midrule\n");
         }
-        for (j, row) in run.rows.iter().enumerate() {
+        // Whole requests have no peer.
+        for (j, row) in run.rows.iter().filter(|r| r.shape.phase != Phase::Request).enumerate() {
             let side = |m: &Option<crate::board::Measured>| {
                 m.as_ref().map_or_else(
                     || "\\runpending{}".to_owned(),
