@@ -100,8 +100,10 @@ impl Engine {
             Pooling::Cls => 0..n.min(1),
             Pooling::Last => n.saturating_sub(1)..n,
         };
-        // What comes after the last row that counts has no part in it.
-        tokens.truncate(rows.end);
+        if !self.info().bidirectional {
+            // What comes after the last row that counts has no part in it.
+            tokens.truncate(rows.end);
+        }
         let sum = Arc::new(Mutex::new(Sum::default()));
         let shared = Arc::clone(&sum);
         let read = move |position: usize, row: &[f32]| {

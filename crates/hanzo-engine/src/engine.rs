@@ -98,8 +98,13 @@ pub struct EngineInfo {
     pub vocab_size: usize,
     /// Elements of an embedding; 0 where the model gives none.
     pub hidden_size: usize,
-    /// How embeddings are made unless a request says otherwise: as the file says, else from the last token.
+    /// How embeddings are made unless a request says otherwise: as the file says, else from the last token, or of all where
+    /// attention goes both ways.
     pub pooling: Pooling,
+    /// Whether the model continues texts. One that does not only embeds them.
+    pub generates: bool,
+    /// Whether every token sees the whole text.
+    pub bidirectional: bool,
     /// Longest sequence, in tokens.
     pub max_context: usize,
     /// Context that the model was made for.
@@ -166,6 +171,8 @@ impl Engine {
         let model = hanzo_models::load(file)?;
         let layers = &model.graph.kv_layers;
         let max_context = options.max_context.unwrap_or(model.context_length).max(2);
+        // A text that is seen as a whole is computed in one step.
+        let bidirectional = model.graph.bidirectional;
         let max_sequences = options.max_sequences.max(1);
         let demand =
             KvDemand { block_bytes: block_bytes(layers, options.kv_type), max_context, max_sequences };
@@ -173,7 +180,9 @@ impl Engine {
         let n_blocks = pool_blocks(&options, demand, available)?;
         let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
         let max_tokens = options.max_batch_tokens.max(max_sequences);
+        let max_tokens = if bidirectional { max_tokens.max(max_context) } else { max_tokens };
         let max_reads = (MAX_READ_BYTES / 4 / model.graph.vocab_size.max(1)).clamp(1, MAX_READS);
+        let max_reads = if model.graph.logits.is_none() { max_tokens } else { max_reads };
         let step_limits = StepLimits { max_tokens, max_sequences, max_drafts: MAX_DRAFTS, max_reads };
         let load = LoadOptions {
             max_tokens,
@@ -186,7 +195,9 @@ impl Engine {
             device: device.describe(),
             vocab_size: model.graph.vocab_size,
             hidden_size: model.graph.hidden_size(),
-            pooling: model.pooling.unwrap_or(Pooling::Last),
+            pooling: model.pooling.unwrap_or(if bidirectional { Pooling::Mean } else { Pooling::Last }),
+            generates: model.graph.logits.is_some(),
+            bidirectional,
             max_context,
             trained_context: model.context_length,
             kv_tokens: n_blocks * BLOCK_TOKENS,
@@ -194,7 +205,11 @@ impl Engine {
             plan: loaded.plan_text(),
         };
         let shared = Arc::new(Shared::default());
-        let kv = KvSetup { layers: layers.clone(), n_blocks, prefix_cache: options.prefix_cache };
+        let kv = KvSetup {
+            layers: layers.clone(),
+            n_blocks,
+            prefix_cache: options.prefix_cache && !bidirectional,
+        };
         let model_limits =
             ModelLimits { eog: options.eog, max_context, max_drafts: options.speculation.most() };
         let speculation = options.speculation;
@@ -281,6 +296,7 @@ impl Engine {
         if n >= context {
             return Err(EngineError::PromptTooLong { prompt: n, context });
         }
+        self.must_generate()?;
         request.sampling.check(self.info.vocab_size)?;
         let (n_sinks, most) = (sinks.len(), self.max_sequences);
         if sinks.is_empty() || n_sinks > most {
@@ -309,8 +325,17 @@ impl Engine {
             return Err(EngineError::TextTooLong { tokens: n, context });
         }
         self.queue(request, |id, request, cancelled| {
-            Sequence::new(id, request, None, cancelled, sink, Vec::new()).reading(reader)
+            Sequence::new(id, request, None, cancelled, sink, Vec::new())
+                .reading(reader, self.info.bidirectional)
         })
+    }
+
+    /// Refuses what needs logits where the model gives none.
+    pub(crate) fn must_generate(&self) -> Result<(), EngineError> {
+        if self.info.generates {
+            return Ok(());
+        }
+        Err(EngineError::NoLogits { architecture: self.info.architecture })
     }
 
     fn queue(

@@ -56,6 +56,12 @@ pub enum EngineError {
         /// Of which token.
         position: usize,
     },
+    /// A model without logits.
+    #[error("models of architecture `{architecture}` only embed texts; they neither continue nor score them")]
+    NoLogits {
+        /// The architecture.
+        architecture: &'static str,
+    },
     /// A model without hidden states.
     #[error("models of architecture `{architecture}` give no embeddings")]
     NoHidden {

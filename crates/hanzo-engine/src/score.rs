@@ -112,6 +112,7 @@ impl Engine {
         request: ScoreRequest,
         sink: impl FnMut(ScoreEvent) -> bool + Send + 'static,
     ) -> Result<Cancel, EngineError> {
+        self.must_generate()?;
         let ScoreRequest { mut tokens, first, top, priority, deadline } = request;
         let n = tokens.len();
         if first == 0 || first >= n {
@@ -192,6 +193,7 @@ impl Engine {
         mut take: impl FnMut(usize, &[f32]) -> bool + Send + 'static,
         done: impl FnOnce(Result<Finish, EngineError>) + Send + 'static,
     ) -> Result<Cancel, EngineError> {
+        self.must_generate()?;
         let LogitsRequest { mut tokens, rows, priority, deadline } = request;
         if rows.is_empty() || rows.end > tokens.len() {
             let (first, end, tokens) = (rows.start, rows.end, tokens.len());

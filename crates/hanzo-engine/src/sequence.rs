@@ -47,6 +47,8 @@ pub(crate) struct Sequence {
     sink: Option<Sink>,
     /// Takes rows of the prompt, for a sequence that draws nothing.
     reader: Option<Reader>,
+    /// All tokens must be in one step.
+    whole: bool,
     /// Listeners of further continuations, until the prompt is through and they become sequences of their own.
     siblings: Vec<Sink>,
     times: Times,
@@ -118,6 +120,7 @@ impl Sequence {
             cancelled,
             sink: Some(sink),
             reader: None,
+            whole: false,
             siblings,
             times: Times { submitted: Instant::now(), started: None, first_token: None, last_token: None },
             cached_tokens: None,
@@ -127,8 +130,9 @@ impl Sequence {
     }
 
     /// The same sequence, which draws nothing: rows of its tokens go to `reader`, and with its last token it ends.
-    pub(crate) fn reading(mut self, reader: Reader) -> Self {
-        self.reader = Some(reader);
+    /// `whole` runs all of them in one step.
+    pub(crate) fn reading(mut self, reader: Reader, whole: bool) -> Self {
+        (self.reader, self.whole) = (Some(reader), whole);
         self
     }
 
@@ -165,7 +169,8 @@ impl Sequence {
     /// Tokens of its next chunk: `tokens` at most, and with `rows` rows for a reader at most.
     pub(crate) fn chunk(&self, tokens: usize, rows: usize) -> usize {
         let n = self.pending().min(tokens);
-        self.reader.as_ref().map_or(n, |r| r.cut(self.n_computed, n, rows))
+        let n = self.reader.as_ref().map_or(n, |r| r.cut(self.n_computed, n, rows));
+        if self.whole && n < self.pending() { 0 } else { n }
     }
 
     /// Positions whose rows the next step must give, if it runs `n_tokens` tokens, drafts included.
@@ -245,6 +250,7 @@ impl Sequence {
             cancelled: Arc::clone(&self.cancelled),
             sink: Some(sink),
             reader: None,
+            whole: false,
             siblings: Vec::new(),
             times: self.times,
             cached_tokens: self.cached_tokens,

@@ -68,6 +68,15 @@ impl Engine {
         Ok(ids)
     }
 
+    /// A whole text's tokens, with those that begin and end one where the vocabulary asks for them: what is embedded.
+    ///
+    /// # Errors
+    /// As [`Engine::encode`].
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        let options = EncodeOptions { add_special: true, parse_special: false };
+        self.tokenizer()?.encode(text, options).map_err(|e| EngineError::NoText(e.to_string()))
+    }
+
     /// The prompt that a conversation makes, up to where the reply begins.
     ///
     /// # Errors

@@ -114,6 +114,8 @@ pub struct Graph {
     pub logits: Option<Value>,
     /// The final hidden states, which the output head reads: `[Outputs, n_embd]`. `None` where a model has none to give.
     pub hidden: Option<Value>,
+    /// Whether every token sees its whole sequence. Such a sequence must be in one step.
+    pub bidirectional: bool,
     /// Token ids below this are valid.
     pub vocab_size: usize,
 }
@@ -148,7 +150,7 @@ pub enum GraphError {
         /// What does not fit.
         reason: String,
     },
-    /// A model without logits.
+    /// A model without logits and hidden states.
     #[error("the graph has no output")]
     NoOutput,
 }

@@ -1,5 +1,6 @@
 //! The architectures, one file each.
 
+mod bert;
 mod gemma3;
 mod llama;
 mod qwen2;
@@ -15,7 +16,7 @@ use crate::weights::Weights;
 pub struct Architecture {
     /// `general.architecture`.
     pub name: &'static str,
-    /// Reads hyper-parameters, declares weights, emits ops; returns the logits.
+    /// Reads hyper-parameters, declares weights, emits ops; returns the logits, or the hidden states of a model without.
     pub(crate) build: fn(&Hyper<'_>, &mut Weights<'_>) -> Result<Value>,
 }
 
@@ -26,4 +27,5 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "qwen3", build: qwen3::build },
     Architecture { name: "qwen3moe", build: qwen3::build_moe },
     Architecture { name: "gemma3", build: gemma3::build },
+    Architecture { name: "bert", build: bert::build },
 ];

@@ -79,6 +79,14 @@ impl<'a> Weights<'a> {
         Ok(self.g.vector(name, n, ty))
     }
 
+    /// The first row of a matrix of rows of `n`, of whatever number.
+    pub(crate) fn first_row(&mut self, name: &str, n: usize) -> Result<Weight> {
+        let rows = self.file.tensor(name).and_then(|t| t.dims().get(1).copied()).unwrap_or(1);
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        let ty = self.find(name, &[n, rows])?;
+        Ok(self.g.vector(name, n, ty))
+    }
+
     /// The output head: `output.weight`, or the embedding where the two are tied.
     pub(crate) fn output(&mut self, n_embd: usize) -> Result<Weight> {
         let name = if self.has("output.weight") { "output.weight" } else { "token_embd.weight" };

@@ -15,6 +15,15 @@ pub(crate) struct Sequence<'a> {
     pub(crate) first_position: usize,
     /// Physical blocks.
     pub(crate) table: &'a [u32],
+    /// Whether its rows see all of its tokens, also later ones.
+    pub(crate) whole: bool,
+}
+
+impl Sequence<'_> {
+    /// The first position that a token does not see.
+    pub(crate) fn horizon(&self, token: usize) -> usize {
+        self.first_position + if self.whole { self.n_tokens } else { token + 1 }
+    }
 }
 
 /// A piece of work: some rows of a sequence, for all query heads of one KV head, over some chunks of keys.
@@ -77,7 +86,7 @@ impl Items {
                 for first in (0..s.n_tokens).step_by(tokens_a_tile) {
                     let tokens = (first, (first + tokens_a_tile).min(s.n_tokens));
                     let oldest = lowest_key(s.first_position + tokens.0, window);
-                    let chunks = (oldest / CHUNK, (s.first_position + tokens.1).div_ceil(CHUNK));
+                    let chunks = (oldest / CHUNK, s.horizon(tokens.1 - 1).div_ceil(CHUNK));
                     out.add(Item { sequence, head, tokens, chunks, split: None }, pieces, group, v_stride);
                 }
             }

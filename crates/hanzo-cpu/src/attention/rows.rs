@@ -213,10 +213,13 @@ impl<E: Elem> Run<'_, E> {
         self.scratch.o[..rows * record.v_stride].fill(0.0);
         let position = |token: usize| sequence.first_position + token;
         let tokens = self.item.tokens;
-        let end = position(tokens.1);
+        let end = sequence.horizon(tokens.1 - 1);
         for k0 in (chunk * CHUNK..end.min((chunk + 1) * CHUNK)).step_by(TILE) {
             // Tokens that see a key of the tile: those not before it, nor too far behind it.
-            let first = tokens.0.max(k0.saturating_sub(sequence.first_position));
+            let first = match sequence.whole {
+                false => tokens.0.max(k0.saturating_sub(sequence.first_position)),
+                true => tokens.0,
+            };
             let last = match a.window {
                 None => tokens.1,
                 Some(w) => tokens
@@ -228,7 +231,7 @@ impl<E: Elem> Run<'_, E> {
             }
             let seen = |token: usize| {
                 let p = position(token);
-                (lowest_key(p, a.window).max(k0) - k0, (p + 1).min(k0 + TILE) - k0)
+                (lowest_key(p, a.window).max(k0) - k0, sequence.horizon(token).min(k0 + TILE) - k0)
             };
             let keys = (seen(first).0, seen(last - 1).1);
             let blocks = (keys.0 / BLOCK_TOKENS, keys.1.div_ceil(BLOCK_TOKENS));

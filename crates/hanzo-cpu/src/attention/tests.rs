@@ -90,8 +90,13 @@ impl Bench {
     fn attend(&self, isa: Isa, from: usize, to: usize, threads: usize, reverse: bool) -> Vec<f32> {
         let c = &self.c;
         let group = c.n_heads / c.kv_heads;
-        let sequences =
-            [Sequence { first_row: 0, n_tokens: to - from, first_position: from, table: &self.table }];
+        let sequences = [Sequence {
+            first_row: 0,
+            n_tokens: to - from,
+            first_position: from,
+            table: &self.table,
+            whole: false,
+        }];
         let v_stride = self.pool.record.v_stride;
         let items = Items::new(&sequences, c.kv_heads, group, c.window, v_stride, threads);
         let mut partials = vec![f32::NAN; items.partial_len];

@@ -38,6 +38,7 @@ pub(super) fn value(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32], wanted:
         };
         let out: Matrix = match node.op {
             Op::Embed { weight } => tokens.iter().map(|&t| row(weight, t as usize)).collect(),
+            Op::EmbedPosition { weight } => (0..tokens.len()).map(|p| row(weight, p)).collect(),
             Op::Quantize { x } => get(x).clone(),
             Op::MatMul { x, weight } => {
                 by_row(x, &|r| (0..decl(weight).n_out).map(|n| dot(r, &row(weight, n))).collect())
@@ -132,7 +133,8 @@ pub(super) fn value(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32], wanted:
                     let mut out = Vec::new();
                     for (h, q) in q.chunks(kd).enumerate() {
                         let head = h / group;
-                        let mut scores: Vec<f64> = (first..=p)
+                        let last = if graph.bidirectional { tokens.len() - 1 } else { p };
+                        let mut scores: Vec<f64> = (first..=last)
                             .map(|t| dot(q, &k[t][head * kd..(head + 1) * kd]) * f64::from(spec.scale))
                             .map(|s| spec.softcap.map_or(s, |c| f64::from(c) * (s / f64::from(c)).tanh()))
                             .collect();

@@ -96,6 +96,12 @@ unsafe fn node(r: &Running<'_>, isa: Isa, v: Value, strip: Strip) {
                 r.inputs.adapters.embed(isa, strip.first + i, token as usize, out);
             }
         }
+        Op::EmbedPosition { weight } => {
+            let positions = &r.inputs.positions[strip.first..strip.first + rows];
+            for (&position, out) in positions.iter().zip(set().chunks_exact_mut(cols)) {
+                r.weight(weight).row(position, out);
+            }
+        }
         Op::Quantize { x } => {
             let (out, first) = (view.quantized(v), strip.first * rows_a_row(shape.rows));
             for (i, row) in get(x).chunks_exact(cols).enumerate() {

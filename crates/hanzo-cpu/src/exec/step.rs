@@ -86,6 +86,11 @@ impl<'a> Inputs<'a> {
                     s.n_tokens, s.context_len
                 ));
             };
+            if graph.bidirectional && first_position > 0 {
+                return invalid(format!(
+                    "sequence {i}: its first {first_position} tokens are not in the step"
+                ));
+            }
             if s.n_tokens > n - first_row {
                 return invalid(format!(
                     "sequence {i}: its {} tokens exceed the step's {n} rows",
@@ -110,7 +115,8 @@ impl<'a> Inputs<'a> {
                 if let Some(block) = seen.iter().find(|&&b| b as usize >= options.kv.n_blocks) {
                     return invalid(format!("sequence {i}: block {block} of {}", options.kv.n_blocks));
                 }
-                group.push(Sequence { first_row, n_tokens: s.n_tokens, first_position, table });
+                let whole = graph.bidirectional;
+                group.push(Sequence { first_row, n_tokens: s.n_tokens, first_position, table, whole });
             }
         }
         if inputs.positions.len() != n {

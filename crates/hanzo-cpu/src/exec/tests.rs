@@ -222,6 +222,83 @@ fn moe(ty: QuantType) -> Graph {
     g.finish(logits).unwrap()
 }
 
+/// Like BERT: attention both ways, learned positions, layer norms after the blocks, no head.
+fn encoder(ty: QuantType) -> Graph {
+    let mut g = Builder::new(VOCAB);
+    g.set_bidirectional();
+    let (embd, positions) =
+        (g.matrix("embd", VOCAB, WIDTH, ty), g.matrix("positions", 80, WIDTH, QuantType::F32));
+    let (x, p) = (g.embed(embd), g.embed_position(positions));
+    let mut x = g.add(x, p);
+    for l in 0..2u32 {
+        g.set_layer(Some(l));
+        let name = |n: &str| format!("blk.{l}.{n}");
+        let [q, k, v, o] = ["q", "k", "v", "o"].map(|n| g.matrix(&name(n), WIDTH, WIDTH, ty));
+        let bias = g.vector(&name("q.bias"), WIDTH, QuantType::F32);
+        let (q, k, v) = (g.matmul(x, q), g.matmul(x, k), g.matmul(x, v));
+        let q = g.add_weight(q, bias);
+        let kv =
+            g.kv_layer(KvLayer { n_kv_heads: 4, k_head_dim: 16, v_head_dim: 16, window: None, group: 0 });
+        let a = g.attention(q, k, v, kv, AttentionSpec::scaled(4, 16));
+        let a = g.matmul(a, o);
+        let a = g.add(a, x);
+        let norm = g.vector(&name("norm"), WIDTH, QuantType::F32);
+        let norm_bias = g.vector(&name("bias"), WIDTH, QuantType::F32);
+        x = g.layer_norm(a, Some(norm), Some(norm_bias), 1e-12);
+        let (up, down) = (g.matrix(&name("up"), 128, WIDTH, ty), g.matrix(&name("down"), WIDTH, 128, ty));
+        let f = g.matmul(x, up);
+        let f = g.activate(f, Activation::Gelu);
+        let f = g.matmul(f, down);
+        let f = g.add(f, x);
+        x = g.layer_norm(f, Some(norm), None, 1e-12);
+    }
+    g.set_layer(None);
+    let x = g.select_outputs(x);
+    g.set_hidden(x);
+    g.finish(x).unwrap()
+}
+
+/// Every token sees its whole sequence and no other; part of a sequence is refused.
+#[test]
+fn attention_goes_both_ways() {
+    for (graph, kv_type, bound) in
+        [(encoder(QuantType::F32), KvType::F32, 1e-10), (encoder(QuantType::Q8_0), KvType::F16, 1e-2)]
+    {
+        let weights = Weights::new(&graph);
+        let (a, b) = (Seq::new(1, 77, 0), Seq::new(2, 19, 10));
+        let tables: [[&[u32]; 2]; 2] = [&a, &b].map(|s| [&s.tables[0][..], &s.tables[1][..]]);
+        let share = |n: usize, context_len: usize, t: usize| SequenceStep {
+            n_tokens: n,
+            context_len,
+            block_tables: &tables[t],
+            adapters: &[],
+        };
+        let run = |setup: Setup, tokens: &[u32], sequences: &[SequenceStep<'_>]| {
+            let mut model = setup.load(&graph, &weights);
+            let hidden: Vec<u32> = (0..tokens.len() as u32).collect();
+            let step = Step { tokens, sequences, outputs: &[], hidden: &hidden };
+            model.step(&step, &mut []).map(|()| model.hidden().to_vec())
+        };
+        let base = Setup { kv_type, ..Setup::new() };
+        let alone = run(base, &a.tokens, &[share(77, 77, 0)]).unwrap();
+        let want = reference::value(&graph, &weights.decoded(&graph), &a.tokens, graph.hidden.unwrap());
+        for (row, (got, want)) in alone.chunks(WIDTH).zip(&want).enumerate() {
+            let error: f64 = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).powi(2)).sum();
+            let norm: f64 = want.iter().map(|w| w * w).sum();
+            assert!(error <= bound * norm, "row {row}: {error} of {norm}");
+        }
+        let both = [&b.tokens[..], &a.tokens].concat();
+        for setup in
+            [Setup { threads: 3, ..base }, Setup { fuse: false, ..base }, Setup { isa: Isa::Scalar, ..base }]
+        {
+            let together = run(setup, &both, &[share(19, 19, 1), share(77, 77, 0)]).unwrap();
+            assert!(bits(&together[19 * WIDTH..]) == bits(&alone), "{setup:?}");
+        }
+        let part = run(base, &a.tokens[..10], &[share(10, 30, 0)]);
+        assert!(matches!(part, Err(DeviceError::InvalidStep(_))));
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     threads: usize,

@@ -48,7 +48,7 @@ impl Held {
         };
         for node in &graph.nodes {
             match node.op {
-                Op::Embed { weight } => note(Some(weight), Use::Lookup),
+                Op::Embed { weight } | Op::EmbedPosition { weight } => note(Some(weight), Use::Lookup),
                 Op::MatMul { weight, .. } | Op::MoeMatMul { weight, .. } => note(Some(weight), Use::Contract),
                 Op::AddWeight { weight, .. } | Op::MulWeight { weight, .. } => {
                     note(Some(weight), Use::Vector)

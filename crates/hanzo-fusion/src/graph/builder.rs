@@ -87,6 +87,17 @@ impl Builder {
         self.push(Op::Embed { weight }, Rows::Tokens, w.n_in)
     }
 
+    /// Learned embeddings of the tokens' positions.
+    pub fn embed_position(&mut self, weight: Weight) -> Value {
+        let w = self.decl(weight);
+        self.push(Op::EmbedPosition { weight }, Rows::Tokens, w.n_in)
+    }
+
+    /// Every token sees its whole sequence, also what comes after it.
+    pub fn set_bidirectional(&mut self) {
+        self.graph.bidirectional = true;
+    }
+
     /// `x · weightᵀ`.
     pub fn matmul(&mut self, x: Value, weight: Weight) -> Value {
         let (s, w) = (self.f32(x, "matmul"), self.decl(weight));
@@ -303,11 +314,15 @@ impl Builder {
         self.graph.hidden = Some(x);
     }
 
-    /// The finished graph with `logits` as its result.
+    /// The finished graph with `logits` as its result; with hidden states only, where it is given the value that was noted
+    /// as these.
     ///
     /// # Errors
     /// The first fault met while building.
     pub fn finish(mut self, logits: Value) -> Result<Graph, GraphError> {
+        if self.graph.hidden == Some(logits) {
+            return self.fault.map_or(Ok(self.graph), Err);
+        }
         let s = self.f32(logits, "logits");
         if s.rows != Rows::Outputs || s.cols != self.graph.vocab_size {
             self.fail("logits", format!("{s:?} for a vocabulary of {}", self.graph.vocab_size));

@@ -67,6 +67,11 @@ pub enum Op {
         /// `[vocab, n]`.
         weight: Weight,
     },
+    /// Rows of `weight` by the tokens' positions: `[T, n_in]`.
+    EmbedPosition {
+        /// `[positions, n]`.
+        weight: Weight,
+    },
     /// `x · weightᵀ`: `[rows, n_in] → [rows, n_out]`.
     MatMul {
         /// Input; f32, or quantized where the weight has an integer view.
@@ -179,7 +184,7 @@ pub enum Op {
         /// Index into [`super::Graph::kv_layers`].
         kv: usize,
     },
-    /// Causal attention of the step's tokens over the cache: → `[T, n_heads · v_head_dim]`.
+    /// Attention of the step's tokens over the cache, causal unless [`super::Graph::bidirectional`]: → `[T, n_heads · v_head_dim]`.
     Attention {
         /// `[T, n_heads · k_head_dim]`.
         q: Value,
@@ -244,6 +249,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Embed { .. } => "embed",
+            Op::EmbedPosition { .. } => "embed_position",
             Op::MatMul { .. } => "matmul",
             Op::MoeMatMul { .. } => "moe_matmul",
             Op::Quantize { .. } => "quantize",
@@ -279,7 +285,7 @@ impl Op {
     /// Replaces every value that the op reads by `f` of it, in order.
     pub fn map_inputs(&mut self, mut f: impl FnMut(Value) -> Value) {
         match self {
-            Op::Embed { .. } => {}
+            Op::Embed { .. } | Op::EmbedPosition { .. } => {}
             Op::MatMul { x, .. }
             | Op::Quantize { x }
             | Op::AddWeight { x, .. }
@@ -311,7 +317,7 @@ impl Op {
     /// Calls `f` on every value that the op reads, in order.
     pub fn for_each_input(&self, mut f: impl FnMut(Value)) {
         match *self {
-            Op::Embed { .. } => {}
+            Op::Embed { .. } | Op::EmbedPosition { .. } => {}
             Op::MatMul { x, .. }
             | Op::Quantize { x }
             | Op::AddWeight { x, .. }

@@ -11,15 +11,17 @@ use std::collections::HashMap;
 use crate::graph::{Elem, Graph, GraphError, Node, Op, Rows, Shape, Value};
 
 pub(super) fn lower(graph: &Graph) -> Result<Graph, GraphError> {
-    let logits = graph.logits.ok_or(GraphError::NoOutput)?;
-    check_order(graph, logits)?;
-    let graph = narrow_logits(sink_outputs(graph, logits));
+    if graph.logits.or(graph.hidden).is_none() {
+        return Err(GraphError::NoOutput);
+    }
+    check_order(graph)?;
+    let graph = narrow_logits(sink_outputs(graph));
     let graph = quantize_inputs(&graph);
     Ok(drop_dead(&graph))
 }
 
 /// Every node reads earlier ones only, and the result exists.
-fn check_order(graph: &Graph, logits: Value) -> Result<(), GraphError> {
+fn check_order(graph: &Graph) -> Result<(), GraphError> {
     let fault = |op: &str, reason: &str| GraphError::Shape { op: op.to_owned(), reason: reason.to_owned() };
     for (i, node) in graph.nodes.iter().enumerate() {
         let mut later = false;
@@ -28,7 +30,7 @@ fn check_order(graph: &Graph, logits: Value) -> Result<(), GraphError> {
             return Err(fault(node.op.name(), "reads a value that is made later"));
         }
     }
-    for result in graph.hidden.into_iter().chain([logits]) {
+    for result in graph.logits.into_iter().chain(graph.hidden) {
         if graph.node(result).is_none() {
             return Err(fault("result", "no such value"));
         }
@@ -102,13 +104,15 @@ fn rows_are_independent(op: &Op) -> bool {
     )
 }
 
-fn sink_outputs(graph: &Graph, logits: Value) -> Graph {
+fn sink_outputs(graph: &Graph) -> Graph {
     let n = graph.nodes.len();
     // A value is wanted for outputs only when somebody reads it and nobody needs all its rows.
     let live = live(graph);
     let mut read = vec![false; n];
     let mut needs_all = vec![false; n];
-    needs_all[logits.index()] = true;
+    for result in graph.logits.iter().chain(&graph.hidden) {
+        needs_all[result.index()] = true;
+    }
     for (i, node) in graph.nodes.iter().enumerate().rev().filter(|(i, _)| live[*i]) {
         let narrow =
             node.shape.rows == Rows::Tokens && read[i] && !needs_all[i] && rows_are_independent(&node.op);
@@ -151,7 +155,7 @@ fn sink_outputs(graph: &Graph, logits: Value) -> Graph {
         }
         new[i] = push(&mut out, node);
     }
-    (out.logits, out.hidden) = (Some(new[logits.index()]), graph.hidden.map(|v| new[v.index()]));
+    (out.logits, out.hidden) = (graph.logits.map(|v| new[v.index()]), graph.hidden.map(|v| new[v.index()]));
     out
 }
 

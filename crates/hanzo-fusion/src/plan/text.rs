@@ -54,6 +54,7 @@ impl Plan {
                     out.saturating_mul(2).saturating_mul(w.n_in as u64)
                 }
                 Op::Embed { .. }
+                | Op::EmbedPosition { .. }
                 | Op::SelectOutputs { .. }
                 | Op::SliceCols { .. }
                 | Op::GatherCols { .. } => 0,
@@ -97,7 +98,10 @@ impl Plan {
 
     fn node_text(&self, op: &Op) -> String {
         match op {
-            Op::MatMul { weight, .. } | Op::MoeMatMul { weight, .. } | Op::Embed { weight } => {
+            Op::MatMul { weight, .. }
+            | Op::MoeMatMul { weight, .. }
+            | Op::Embed { weight }
+            | Op::EmbedPosition { weight } => {
                 let w = &self.graph.weights[weight.index()];
                 format!("{} {} {} [{}, {}]", op.name(), w.name, w.ty, w.n_out, w.n_in)
             }
