@@ -64,9 +64,6 @@ fn minilm_embeds_as_the_original_does() {
         assert!(alike > 0.99999, "{text}: {alike}");
         let length: f32 = vector.iter().map(|x| x * x).sum();
         assert!((length - 1.0).abs() < 1e-5);
-        let cls = EmbedRequest { pooling: Some(Pooling::Cls), ..EmbedRequest::new(ids.clone()) };
-        let cls = e.embed(cls).unwrap().vector;
-        assert!(cosine(&cls, wanted) > 0.5, "the first token has seen the whole text too");
     }
     settle(&e);
     settle(&crowded);
