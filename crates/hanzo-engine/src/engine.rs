@@ -1,5 +1,6 @@
 //! The engine as its callers see it: a loaded model that takes requests. The thread behind it is in `worker`.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use hanzo_gguf::GgufFile;
 use hanzo_models::{GgufWeights, Pooling};
 
 use crate::EngineError;
+use crate::adapters::{AdapterCount, AdapterId, AdapterInfo, AdapterLimits, Registry};
 use crate::kv::{KvDemand, block_bytes, kv_pool_default, kv_pool_fits};
 use crate::metrics::Metrics;
 use crate::read::Reader;
@@ -52,6 +54,8 @@ pub struct EngineOptions {
     pub prefix_cache: bool,
     /// Whether and how tokens are guessed ahead. Changes no byte of any reply.
     pub speculation: Speculation,
+    /// What adapters may take.
+    pub adapters: AdapterLimits,
     /// Tokens that end a reply.
     pub eog: Vec<u32>,
 }
@@ -69,6 +73,7 @@ impl Default for EngineOptions {
             max_waiting: 256,
             prefix_cache: true,
             speculation: Speculation::default(),
+            adapters: AdapterLimits::default(),
             eog: Vec::new(),
         }
     }
@@ -85,6 +90,7 @@ pub struct Engine {
     speculation: Speculation,
     /// The model's side of text, or why there is none.
     text: Result<ModelText, String>,
+    adapters: Registry,
 }
 
 /// What is known of an engine once it is loaded.
@@ -127,6 +133,7 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
     stop: AtomicBool,
     metrics: Mutex<Metrics>,
+    adapters: Mutex<Vec<AdapterCount>>,
 }
 
 impl Shared {
@@ -138,6 +145,11 @@ impl Shared {
     pub(crate) fn received(&self, waiting: usize) {
         self.waiting.store(waiting, Ordering::Relaxed);
         self.sent.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Requests of each adapter in use, as of now.
+    pub(crate) fn publish_adapters(&self, counts: Vec<AdapterCount>) {
+        *self.adapters.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     pub(crate) fn publish(&self, metrics: Metrics) {
@@ -236,6 +248,7 @@ impl Engine {
             max_sequences,
             speculation,
             text: Err("the engine was loaded without it; `Engine::builder` loads it".to_owned()),
+            adapters: Registry::new(model, options.adapters),
         })
     }
 
@@ -257,6 +270,41 @@ impl Engine {
     /// Sequences that can run at once.
     pub fn max_sequences(&self) -> usize {
         self.max_sequences
+    }
+
+    /// Loads a LoRA adapter (a GGUF file, or a folder that PEFT saved) under a name of its own, while requests run.
+    ///
+    /// # Errors
+    /// [`EngineError::Adapter`] where the name is taken, a limit is reached, or the file is at fault or not for this model.
+    pub fn load_adapter(&self, name: &str, path: impl AsRef<Path>) -> Result<AdapterId, EngineError> {
+        Ok(self.adapters.load(name, path.as_ref())?)
+    }
+
+    /// Makes an adapter unavailable for new requests. Those that use it go on; its memory goes with the last of them.
+    ///
+    /// # Errors
+    /// [`EngineError::Adapter`] where no adapter has that name.
+    pub fn unload_adapter(&self, name: &str) -> Result<(), EngineError> {
+        Ok(self.adapters.unload(name)?)
+    }
+
+    /// The id of a loaded adapter.
+    ///
+    /// # Errors
+    /// As [`Engine::unload_adapter`].
+    pub fn adapter(&self, name: &str) -> Result<AdapterId, EngineError> {
+        Ok(self.adapters.find(name)?)
+    }
+
+    /// The adapters that are loaded, in order of their loading, with how many requests use them.
+    pub fn adapters(&self) -> Vec<AdapterInfo> {
+        let counts = self.shared.adapters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.adapters.infos(&counts)
+    }
+
+    /// Bytes that adapters hold, those included that are unloaded and still in use.
+    pub fn adapter_bytes(&self) -> u64 {
+        self.adapters.bytes()
     }
 
     /// Requests that wait and that run.
@@ -350,6 +398,7 @@ impl Engine {
         if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= vocab_size) {
             return Err(EngineError::TokenId { id, vocab_size });
         }
+        let adapters = self.adapters.lease(&request.adapters)?;
         let sender = self.commands.as_ref().ok_or(EngineError::Stopped)?;
         // Counted before it is compared: two callers cannot both take the last place.
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -360,7 +409,8 @@ impl Engine {
         }
         let cancelled = Arc::new(AtomicBool::new(false));
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        if sender.send(sequence(id, request, Arc::clone(&cancelled))).is_err() {
+        let sequence = sequence(id, request, Arc::clone(&cancelled)).with_adapters(adapters);
+        if sender.send(sequence).is_err() {
             self.shared.sent.fetch_sub(1, Ordering::Relaxed);
             return Err(EngineError::Stopped);
         }

@@ -90,6 +90,9 @@ pub enum EngineError {
     /// A sampling setting out of its bounds.
     #[error(transparent)]
     Param(#[from] ParamError),
+    /// An adapter that cannot be loaded, unloaded or used.
+    #[error(transparent)]
+    Adapter(#[from] crate::adapters::AdapterError),
     /// The queue is full: try again later.
     #[error("{waiting} requests are waiting, which is the limit; try again later")]
     Busy {

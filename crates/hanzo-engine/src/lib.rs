@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod builder;
 pub mod constraint;
 mod embed;
@@ -40,6 +41,7 @@ mod stream;
 mod text;
 mod worker;
 
+pub use adapters::{AdapterError, AdapterId, AdapterInfo, AdapterLimits};
 pub use builder::{EngineBuilder, ModelSource};
 pub use constraint::{Constraint, ConstraintError};
 pub use embed::{EmbedRequest, Embedding};

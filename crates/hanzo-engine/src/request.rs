@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::adapters::AdapterId;
 use crate::constraint::Constraint;
 use crate::error::EngineError;
 use crate::sampler::{SamplingParams, TokenLogprob};
@@ -27,6 +28,8 @@ pub struct Request {
     pub constraint: Option<Box<dyn Constraint>>,
     /// Whether drafts are tried, where the engine speculates at all. Changes no byte of the reply.
     pub speculate: bool,
+    /// Adapters that the model is used with, each with its scale, applied in this order; none for the model as it is.
+    pub adapters: Vec<(AdapterId, f32)>,
 }
 
 impl Request {
@@ -42,6 +45,7 @@ impl Request {
             deadline: None,
             constraint: None,
             speculate: true,
+            adapters: Vec::new(),
         }
     }
 }

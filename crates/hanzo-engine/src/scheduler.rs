@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use crate::adapters::{self, AdapterCount, Lease};
 use crate::kv::KvManager;
 use crate::request::FinishReason;
 use crate::sequence::{Sequence, SequenceId};
@@ -98,8 +99,17 @@ impl Scheduler {
         self.running.len()
     }
 
+    /// How many sequences use each adapter.
+    pub(crate) fn adapter_counts(&self) -> Vec<AdapterCount> {
+        fn leases(s: &Sequence) -> &[Lease] {
+            &s.adapters
+        }
+        adapters::count(self.waiting.iter().map(leases), self.running.iter().map(leases))
+    }
+
     /// Queues a sequence behind those of its priority that came before it.
-    pub(crate) fn enqueue(&mut self, sequence: Sequence) {
+    pub(crate) fn enqueue(&mut self, mut sequence: Sequence) {
+        sequence.prefix_root = self.kv.prefix_root(&adapters::prefix_key(&sequence.adapters));
         insert_by_precedence(&mut self.waiting, sequence);
     }
 
@@ -192,7 +202,7 @@ impl Scheduler {
             if places > self.limits.max_sequences {
                 return;
             }
-            let (tables, cached) = self.kv.admit(sequence.cacheable());
+            let (tables, cached) = self.kv.admit(sequence.prefix_root, sequence.cacheable());
             (sequence.tables, sequence.n_computed) = (tables, cached);
             let (n_tokens, n_reads) = budget.share(sequence);
             let fits = n_tokens > 0

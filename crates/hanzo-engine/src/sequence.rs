@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::EngineError;
+use crate::adapters::Lease;
 use crate::constraint::ahead::{Allowed, Lent};
 use crate::constraint::{Constraint, ConstraintError};
-use crate::kv::Tables;
+use crate::kv::{PrefixId, Tables};
 use crate::read::{Reader, Rows};
 use crate::request::{Event, Finish, FinishReason, Request, Sink, Token};
 use crate::sampler::{Distribution, Sampler};
@@ -32,6 +33,10 @@ pub(crate) struct Sequence {
     /// Leading tokens whose keys and values are cached.
     pub(crate) n_computed: usize,
     pub(crate) tables: Tables,
+    /// Adapters that its rows use.
+    pub(crate) adapters: Vec<Lease>,
+    /// The empty prefix of sequences with the same adapters.
+    pub(crate) prefix_root: PrefixId,
     /// Guesses of what follows, for the next step.
     pub(crate) drafts: Vec<u32>,
     sampler: Sampler,
@@ -104,6 +109,8 @@ impl Sequence {
             tokens: r.prompt,
             n_computed: 0,
             tables: Tables::default(),
+            adapters: Vec::new(),
+            prefix_root: PrefixId::ROOT,
             drafts: Vec::new(),
             sampler: Sampler::new(r.sampling),
             limits: ReplyLimits {
@@ -127,6 +134,12 @@ impl Sequence {
             drafted: 0,
             accepted: 0,
         }
+    }
+
+    /// The same sequence, whose rows use these adapters.
+    pub(crate) fn with_adapters(mut self, adapters: Vec<Lease>) -> Self {
+        self.adapters = adapters;
+        self
     }
 
     /// The same sequence, which draws nothing: rows of its tokens go to `reader`, and with its last token it ends.
@@ -240,6 +253,8 @@ impl Sequence {
             n_prompt: self.n_prompt,
             n_computed: self.n_computed,
             tables: Tables::default(),
+            adapters: self.adapters.clone(),
+            prefix_root: self.prefix_root,
             drafts: Vec::new(),
             sampler: self.sampler.branch(branch),
             limits: self.limits,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use hanzo_fusion::{DeviceError, KvLayer, LoadedModel, SequenceStep, Step};
+use hanzo_fusion::{AdapterUse, DeviceError, KvLayer, LoadedModel, SequenceStep, Step};
 
 use crate::EngineError;
+use crate::adapters;
 use crate::constraint::ahead::Ahead;
 use crate::engine::Shared;
 use crate::kv::KvManager;
@@ -150,6 +151,7 @@ impl Worker {
 
     fn publish(&mut self) {
         let counts = self.scheduler.counts;
+        self.shared.publish_adapters(self.scheduler.adapter_counts());
         self.shared.publish(Metrics {
             waiting: self.scheduler.n_waiting(),
             running: self.scheduler.n_running(),
@@ -219,9 +221,10 @@ impl Worker {
         let parts: Vec<(&Sequence, &Work)> =
             work.iter().filter_map(|w| Some((self.scheduler.running(w.id)?, w))).collect();
         let tables: Vec<Vec<&[u32]>> = parts.iter().map(|(s, _)| s.tables.slices().collect()).collect();
+        let uses: Vec<Vec<AdapterUse<'_>>> = parts.iter().map(|(s, _)| adapters::uses(&s.adapters)).collect();
         let (mut tokens, mut sequences) = (Vec::new(), Vec::new());
         let (mut outputs, mut hidden) = (Vec::new(), Vec::new());
-        for ((sequence, w), tables) in parts.iter().zip(&tables) {
+        for (((sequence, w), tables), adapters) in parts.iter().zip(&tables).zip(&uses) {
             let context_len = sequence.n_computed + w.n_tokens;
             let wanted = sequence.rows_wanted(w.n_tokens, w.n_drafts);
             let certain = sequence.n_computed..context_len - w.n_drafts;
@@ -231,7 +234,7 @@ impl Worker {
                 n_tokens: w.n_tokens,
                 context_len,
                 block_tables: tables,
-                adapters: &[],
+                adapters,
             });
             let rows = if sequence.row_kind() == Rows::Hidden { &mut hidden } else { &mut outputs };
             rows.extend(wanted.map(|position| (tokens.len() + position - context_len) as u32));

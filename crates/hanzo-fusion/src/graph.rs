@@ -133,6 +133,11 @@ impl Graph {
         self.hidden.and_then(|v| self.node(v)).map_or(0, |node| node.shape.cols)
     }
 
+    /// The weight of that name.
+    pub fn weight(&self, name: &str) -> Option<Weight> {
+        self.weights.iter().position(|w| w.name == name).map(|i| Weight(i as u32))
+    }
+
     /// Number of KV groups (block tables that a sequence needs).
     pub fn n_kv_groups(&self) -> usize {
         self.kv_layers.iter().map(|layer| layer.group + 1).max().unwrap_or(0)

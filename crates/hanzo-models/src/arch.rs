@@ -10,6 +10,7 @@ use hanzo_fusion::Value;
 
 use crate::Result;
 use crate::hyper::Hyper;
+use crate::lora::names::HfNames;
 use crate::weights::Weights;
 
 /// An architecture: its name in GGUF and what builds its graph.
@@ -29,3 +30,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "gemma3", build: gemma3::build },
     Architecture { name: "bert", build: bert::build },
 ];
+
+/// Hugging Face's names of an architecture's modules, for adapters; `None` where they are not known.
+pub(crate) fn hf_names(architecture: &str) -> Option<HfNames> {
+    Some(match architecture {
+        "llama" => llama::HF_NAMES,
+        "qwen2" => qwen2::HF_NAMES,
+        "qwen3" | "qwen3moe" => qwen3::HF_NAMES,
+        "gemma3" => gemma3::HF_NAMES,
+        _ => return None,
+    })
+}

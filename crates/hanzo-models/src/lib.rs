@@ -10,6 +10,7 @@ mod decoder;
 mod error;
 mod ffn;
 mod hyper;
+pub mod lora;
 mod pooling;
 mod rope;
 mod source;

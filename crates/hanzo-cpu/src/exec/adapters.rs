@@ -24,7 +24,7 @@ pub(super) struct Adapters<'a> {
 /// Uses by the rows of a domain.
 #[derive(Debug, Default)]
 struct RowUses {
-    /// Rows that use each adapter, ascending.
+    /// Rows that use each adapter.
     rows: Vec<Vec<usize>>,
     /// All uses, row after row, each row's in the order of its request.
     uses: Vec<Use>,

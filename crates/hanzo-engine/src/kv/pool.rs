@@ -11,6 +11,11 @@ pub struct PrefixId(u64);
 impl PrefixId {
     /// The empty prefix.
     pub const ROOT: Self = Self(0);
+
+    /// The `n`-th other empty prefix, `n` from 1. Blocks are numbered from the other end, so the two never meet.
+    pub(super) fn root(n: u64) -> Self {
+        Self(u64::MAX - n)
+    }
 }
 
 /// Exact key of a full block: nothing is hashed away, so two prefixes can never be confused.

@@ -20,6 +20,8 @@ pub struct Tables {
     gone: Vec<usize>,
     /// Names of the prefixes that end with each published block, per group.
     published: Vec<Vec<PrefixId>>,
+    /// The empty prefix that its first block follows.
+    root: PrefixId,
 }
 
 impl Tables {
@@ -43,6 +45,42 @@ pub struct KvManager {
     prefix_cache: bool,
     /// Blocks that must be copied before the next step, per group.
     copies: Vec<Vec<(u32, u32)>>,
+    roots: Roots,
+}
+
+/// Adapters of a sequence, by id and the bits of their scales, in order.
+type RootKey = [(u64, u32)];
+
+/// Empty prefixes, one for each choice of adapters: keys and values depend on it, so prefixes under different ones never meet.
+#[derive(Debug, Default)]
+struct Roots {
+    /// Those in use lately, the latest last.
+    known: Vec<(Box<RootKey>, PrefixId)>,
+    made: u64,
+}
+
+impl Roots {
+    /// Choices that are remembered. What was cached under a forgotten one is not found again, and nothing else.
+    const MOST: usize = 256;
+
+    fn of(&mut self, key: &RootKey) -> PrefixId {
+        if key.is_empty() {
+            return PrefixId::ROOT;
+        }
+        let entry = match self.known.iter().position(|(k, _)| **k == *key) {
+            Some(at) => self.known.remove(at),
+            None => {
+                self.made += 1;
+                (key.into(), PrefixId::root(self.made))
+            }
+        };
+        let id = entry.1;
+        if self.known.len() == Self::MOST {
+            self.known.remove(0);
+        }
+        self.known.push(entry);
+        id
+    }
 }
 
 impl KvManager {
@@ -61,6 +99,7 @@ impl KvManager {
             windows: (0..n_groups).map(window).collect(),
             prefix_cache,
             copies: vec![Vec::new(); n_groups],
+            roots: Roots::default(),
         }
     }
 
@@ -74,22 +113,31 @@ impl KvManager {
         self.pools.iter().map(BlockPool::n_free).min().unwrap_or(0)
     }
 
-    /// Tables for a sequence of `tokens`, with as many leading tokens as the prefix cache holds; returns their
+    /// The empty prefix of sequences that use these adapters (id and bits of the scale, in order).
+    pub fn prefix_root(&mut self, adapters: &[(u64, u32)]) -> PrefixId {
+        self.roots.of(adapters)
+    }
+
+    /// Tables for a sequence of `tokens` under an empty prefix, with as many leading tokens as the prefix cache holds; returns their
     /// number, a multiple of the block size and less than `tokens.len()` (the last token must run to give logits).
-    pub fn admit(&mut self, tokens: &[u32]) -> (Tables, usize) {
+    pub fn admit(&mut self, root: PrefixId, tokens: &[u32]) -> (Tables, usize) {
         let n_groups = self.pools.len();
         let mut tables = Tables {
             groups: vec![Vec::new(); n_groups],
             gone: vec![0; n_groups],
             published: vec![Vec::new(); n_groups],
+            root,
         };
         if !self.prefix_cache {
             return (tables, 0);
         }
         let usable = tokens.len().saturating_sub(1) / BLOCK_TOKENS;
         let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
-        let found: Vec<Vec<Option<(u32, PrefixId)>>> =
-            self.pools.iter().map(|pool| chain(pool, chunks.get(..usable).unwrap_or_default())).collect();
+        let found: Vec<Vec<Option<(u32, PrefixId)>>> = self
+            .pools
+            .iter()
+            .map(|pool| chain(pool, root, chunks.get(..usable).unwrap_or_default()))
+            .collect();
         let n = self.longest_reusable(&found, usable);
         for (group, found) in found.iter().enumerate() {
             let first = self.first_needed(group, n * BLOCK_TOKENS);
@@ -191,7 +239,7 @@ impl KvManager {
         for group in 0..self.pools.len() {
             if self.prefix_cache {
                 for (i, chunk) in chunks.iter().enumerate().skip(tables.published[group].len()) {
-                    let parent = tables.published[group].last().copied().unwrap_or(PrefixId::ROOT);
+                    let parent = tables.published[group].last().copied().unwrap_or(tables.root);
                     let Some(&block) = tables.groups[group].get(i) else { break };
                     let id = self.pools[group].publish(block, parent, chunk);
                     tables.published[group].push(id);
@@ -223,8 +271,8 @@ impl KvManager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBlocks;
 
-fn chain(pool: &BlockPool, chunks: &[[u32; BLOCK_TOKENS]]) -> Vec<Option<(u32, PrefixId)>> {
-    let mut parent = PrefixId::ROOT;
+fn chain(pool: &BlockPool, root: PrefixId, chunks: &[[u32; BLOCK_TOKENS]]) -> Vec<Option<(u32, PrefixId)>> {
+    let mut parent = root;
     let mut found = Vec::new();
     for chunk in chunks {
         let entry = pool.lookup(parent, chunk);
@@ -249,27 +297,52 @@ mod tests {
     fn a_prefix_is_found_again_and_shared() {
         let mut kv = KvManager::new(&[layer(None, 0)], 8, true);
         let tokens: Vec<u32> = (0..40).collect();
-        let (mut a, cached) = kv.admit(&tokens);
+        let (mut a, cached) = kv.admit(PrefixId::ROOT, &tokens);
         assert_eq!(cached, 0);
         kv.grow(&mut a, 0, 40).unwrap();
         kv.commit(&mut a, &tokens);
-        let (b, cached) = kv.admit(&tokens);
+        let (b, cached) = kv.admit(PrefixId::ROOT, &tokens);
         assert_eq!(cached, 32);
         assert_eq!(b.groups[0][..2], a.groups[0][..2]);
         kv.release(a);
         kv.release(b);
         assert_eq!(kv.n_free(), 8);
-        let (c, cached) = kv.admit(&tokens[..32]);
+        let (c, cached) = kv.admit(PrefixId::ROOT, &tokens[..32]);
         assert_eq!(cached, 16, "the last token must run, so its block is not reused");
         kv.release(c);
         assert_eq!(kv.n_free(), 8);
     }
 
     #[test]
+    fn prefixes_under_different_adapters_never_meet() {
+        let mut kv = KvManager::new(&[layer(None, 0)], 16, true);
+        let tokens: Vec<u32> = (0..40).collect();
+        let choices: [&[(u64, u32)]; 5] = [&[], &[(0, 1)], &[(0, 2)], &[(1, 1)], &[(0, 1), (1, 1)]];
+        for choice in choices {
+            let root = kv.prefix_root(choice);
+            let (mut a, cached) = kv.admit(root, &tokens);
+            assert_eq!(cached, 0, "{choice:?}");
+            kv.grow(&mut a, 0, 40).unwrap();
+            kv.commit(&mut a, &tokens);
+            kv.release(a);
+        }
+        for choice in choices {
+            let root = kv.prefix_root(choice);
+            let (a, cached) = kv.admit(root, &tokens);
+            assert_eq!(cached, 32, "{choice:?}");
+            kv.release(a);
+        }
+        let first = kv.prefix_root(choices[1]);
+        (0..Roots::MOST as u64).for_each(|i| drop(kv.prefix_root(&[(7, i as u32)])));
+        assert_ne!(kv.prefix_root(choices[1]), first, "forgotten, and not given to another");
+        assert_eq!(kv.roots.known.len(), Roots::MOST);
+    }
+
+    #[test]
     fn blocks_behind_the_window_come_back() {
         let mut kv = KvManager::new(&[layer(None, 0), layer(Some(16), 1)], 8, true);
         let tokens: Vec<u32> = (0..64).collect();
-        let (mut a, _) = kv.admit(&tokens);
+        let (mut a, _) = kv.admit(PrefixId::ROOT, &tokens);
         kv.grow(&mut a, 0, 64).unwrap();
         kv.commit(&mut a, &tokens);
         assert_eq!(kv.pools[0].n_free(), 4);
@@ -310,7 +383,7 @@ mod tests {
     #[test]
     fn growing_beyond_the_pool_changes_nothing() {
         let mut kv = KvManager::new(&[layer(None, 0)], 2, true);
-        let (mut a, _) = kv.admit(&[1, 2, 3]);
+        let (mut a, _) = kv.admit(PrefixId::ROOT, &[1, 2, 3]);
         assert_eq!(kv.grow(&mut a, 0, 33), Err(NoBlocks));
         assert_eq!(kv.n_free(), 2);
         assert_eq!(kv.grow(&mut a, 0, 32), Ok(()));
@@ -320,7 +393,7 @@ mod tests {
     fn the_writer_of_a_shared_block_copies_it() {
         let mut kv = KvManager::new(&[layer(None, 0)], 5, true);
         let tokens: Vec<u32> = (0..20).collect();
-        let (mut a, _) = kv.admit(&tokens);
+        let (mut a, _) = kv.admit(PrefixId::ROOT, &tokens);
         kv.grow(&mut a, 0, 20).unwrap();
         kv.commit(&mut a, &tokens);
         let (mut b, mut c) = (kv.fork(&a), kv.fork(&a));

@@ -14,7 +14,7 @@ use hanzo_models::GgufWeights;
 
 use super::{Proposer, Speculation};
 use crate::EngineError;
-use crate::kv::{KvManager, Tables};
+use crate::kv::{KvManager, PrefixId, Tables};
 
 /// Tokens that a step of the draft model takes.
 const CHUNK: usize = 256;
@@ -103,7 +103,7 @@ impl Follower {
 
     /// Reads `tokens` after what was read, and gives the most likely next one.
     fn read(&mut self, inner: &mut Inner, tokens: &[u32]) -> Option<u32> {
-        let tables = self.tables.get_or_insert_with(|| inner.kv.admit(&[]).0);
+        let tables = self.tables.get_or_insert_with(|| inner.kv.admit(PrefixId::ROOT, &[]).0);
         for chunk in tokens.chunks(CHUNK) {
             let (n_read, context_len) = (self.read.len(), self.read.len() + chunk.len());
             if chunk.iter().any(|&id| id as usize >= inner.vocab_size) {

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::decoder::{Decoder, LayerDims, Projections};
 use crate::ffn::Glu;
 use crate::hyper::{Hyper, MAX_CONTEXT, MAX_LAYERS};
+use crate::lora::names::{ATTENTION, GLU, HfNames};
 use crate::rope;
 use crate::weights::Weights;
 
@@ -15,6 +16,8 @@ use crate::weights::Weights;
 const LAYERS_OF_27B: usize = 62;
 /// Every sixth layer is global unless the file says otherwise.
 const PERIOD: usize = 6;
+
+pub(super) const HF_NAMES: HfNames = HfNames { modules: &[ATTENTION, GLU], rotated_pairs: false };
 
 struct Layer {
     attn_norm: Weight,

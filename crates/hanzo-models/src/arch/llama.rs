@@ -7,8 +7,12 @@ use crate::Result;
 use crate::decoder::{Decoder, LayerDims, Projections};
 use crate::ffn::{Ffn, Glu, Moe};
 use crate::hyper::{Hyper, MAX_EXPERTS};
+use crate::lora::names::{ATTENTION, GLU, HfNames};
 use crate::rope;
 use crate::weights::Weights;
+
+pub(super) const HF_NAMES: HfNames =
+    HfNames { modules: &[ATTENTION, GLU, &[("block_sparse_moe.gate", "ffn_gate_inp")]], rotated_pairs: true };
 
 struct Layer {
     attn_norm: Weight,

@@ -7,8 +7,11 @@ use crate::Result;
 use crate::decoder::{Decoder, LayerDims, Projections};
 use crate::ffn::Glu;
 use crate::hyper::Hyper;
+use crate::lora::names::{ATTENTION, GLU, HfNames};
 use crate::rope;
 use crate::weights::Weights;
+
+pub(super) const HF_NAMES: HfNames = HfNames { modules: &[ATTENTION, GLU], rotated_pairs: false };
 
 struct Layer {
     attn_norm: Weight,

@@ -7,8 +7,12 @@ use crate::Result;
 use crate::decoder::{Decoder, LayerDims, Projections};
 use crate::ffn::{Ffn, Glu, Moe};
 use crate::hyper::{Hyper, MAX_WIDTH};
+use crate::lora::names::{ATTENTION, GLU, HfNames};
 use crate::rope;
 use crate::weights::Weights;
+
+pub(super) const HF_NAMES: HfNames =
+    HfNames { modules: &[ATTENTION, GLU, &[("mlp.gate", "ffn_gate_inp")]], rotated_pairs: false };
 
 struct Layer {
     attn_norm: Weight,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
-use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, SequenceStep, Step};
+use hanzo_fusion::{
+    Adapter, AdapterUse, BLOCK_TOKENS, Device, KvConfig, KvType, LoadOptions, LoadedModel, SequenceStep, Step,
+};
 use hanzo_gguf::GgufFile;
 use hanzo_models::GgufWeights;
 use serde_json::Value;
@@ -47,6 +49,8 @@ pub struct Sequence {
     tables: Vec<Vec<u32>>,
     context_len: usize,
     pub vocab_size: usize,
+    /// Adapters that the next steps use, with their scales.
+    pub adapters: Vec<(Adapter, f32)>,
 }
 
 impl Sequence {
@@ -62,6 +66,7 @@ impl Sequence {
             tables: vec![(0..n_blocks as u32).rev().collect(); model.graph.n_kv_groups()],
             context_len: 0,
             vocab_size: model.graph.vocab_size,
+            adapters: Vec::new(),
         }
     }
 
@@ -73,11 +78,13 @@ impl Sequence {
     pub fn step(&mut self, ids: &[u32]) -> Vec<f32> {
         self.context_len += ids.len();
         let tables: Vec<&[u32]> = self.tables.iter().map(Vec::as_slice).collect();
+        let adapters: Vec<AdapterUse<'_>> =
+            self.adapters.iter().map(|(adapter, scale)| AdapterUse { adapter, scale: *scale }).collect();
         let sequence = SequenceStep {
             n_tokens: ids.len(),
             context_len: self.context_len,
             block_tables: &tables,
-            adapters: &[],
+            adapters: &adapters,
         };
         let outputs: Vec<u32> = (0..ids.len() as u32).collect();
         let mut logits = vec![0.0; ids.len() * self.vocab_size];
