@@ -10,6 +10,7 @@ mod file;
 mod interrupt;
 mod json;
 mod log;
+mod lora;
 mod model;
 mod out;
 mod progress;

@@ -7,8 +7,8 @@ use anyhow::Result;
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::{
-    Engine, EngineError, FinishReason, Request, SamplingParams, StopStrings, TextEvent, TextFinish,
-    TextOptions,
+    AdapterId, Engine, EngineError, FinishReason, Request, SamplingParams, StopStrings, TextEvent,
+    TextFinish, TextOptions,
 };
 use hanzo_fusion::{DeviceError, KvType};
 use hanzo_server::model::{Conversation, LoadError, Prompt};
@@ -17,6 +17,7 @@ use hanzo_text::chat::ChatMessage;
 use hanzo_text::parse::{Family, ParseOptions};
 
 use crate::interrupt::During;
+use crate::lora::{self, LoraFlag};
 use crate::model::Source;
 use crate::out;
 use crate::progress::Bar;
@@ -34,6 +35,8 @@ pub(crate) struct LoadSettings {
     pub(crate) kv_memory: Option<u64>,
     /// A chat template in place of the model's.
     pub(crate) template: Option<String>,
+    /// Adapters that every reply uses.
+    pub(crate) lora: Vec<LoraFlag>,
 }
 
 /// What a reply is made with.
@@ -85,6 +88,8 @@ pub(crate) struct Session {
     /// Whether the program should outlive a reply that is interrupted.
     pub(crate) chatting: bool,
     model: LoadedModel,
+    /// Adapters of every reply, with their scales.
+    adapters: Vec<(AdapterId, f32)>,
 }
 
 impl Session {
@@ -99,6 +104,7 @@ impl Session {
         let mut config = CpuConfig::from_env()?;
         config.threads = settings.threads.or(config.threads);
         let device = CpuDevice::new(&config)?;
+        let flags = &settings.lora;
         let settings = ModelSettings {
             context: settings.context,
             kv_type: settings.kv,
@@ -120,8 +126,9 @@ impl Session {
                 "--kv-memory holds {holds} tokens, --ctx asks for {asked}: give more memory or a shorter context"
             );
         }
+        let adapters = lora::load(&model.engine, flags)?;
         let file_type = crate::describe::file_type(&file);
-        Ok(Self { source, load_time: started.elapsed(), file_type, chatting: false, model })
+        Ok(Self { source, load_time: started.elapsed(), file_type, chatting: false, model, adapters })
     }
 
     /// What runs the model.
@@ -171,6 +178,7 @@ impl Session {
         let seed = settings.seed.unwrap_or_else(ids::random_seed);
         let (max_tokens, bound_by_context) = self.room(prompt, settings);
         let mut request = Request::new(prompt.ids.clone(), max_tokens);
+        request.adapters.clone_from(&self.adapters);
         request.sampling = SamplingParams { seed, ..settings.sampling.clone() };
         // The marks of reasoning may be special tokens.
         let render_special = prompt.chat.is_some_and(|format| format.family != Family::Generic);

@@ -240,6 +240,9 @@ impl LoraFile {
         values.try_reserve_exact(n).map_err(|e| refuse(e.to_string()))?;
         values.resize(n, 0.0);
         decode_row(stored.ty, bytes, &mut values).map_err(|e| refuse(e.to_string()))?;
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            return Err(refuse(format!("element {at} is not a finite number")));
+        }
         Ok(values)
     }
 }

@@ -386,7 +386,7 @@ fn bad_peft_folders() {
     for (tensors, why) in [
         (vec![], "updates nothing"),
         (good[..1].to_vec(), "its other half is missing"),
-        (nan, "element 77 of B is not a finite number"),
+        (nan, "lora_B.weight`: element 77 is not a finite number"),
         (three, "has shape [1, 4, 64]; a matrix is expected"),
         (shaped(q, [4, 32], [128, 4]), "it maps 32 inputs to 128 outputs, the weight 64 to 128"),
         (shaped(q, [4, 64], [96, 4]), "it maps 64 inputs to 96 outputs"),
@@ -476,7 +476,7 @@ fn bad_gguf_files() {
             "the adapter is for architecture `llama`, the model is `qwen3moe`",
         ),
         (fault(&gguf_adapter("qwen3moe", 8.0, &[])), "updates nothing"),
-        (fault(&make(&nan)), "element 9 of A is not a finite number"),
+        (fault(&make(&nan)), "lora_a`: element 9 is not a finite number"),
         (
             fault(&make(&Update::new("blk.99.attn_q.weight", 4, 64, 64, 1))),
             "the model has no `blk.99.attn_q.weight`",

@@ -8,10 +8,10 @@ use hanzo_gguf::{GgufFile, Problem, Severity, TensorInfo, Value, ValueType};
 use hanzo_quant::{FiniteCheck, QuantType};
 use serde_json::{Map, Value as Json, json};
 
-use crate::failure::Negative;
+use crate::failure::{Negative, usage};
 use crate::model::{self, Source};
 use crate::progress::Bar;
-use crate::{describe, out};
+use crate::{describe, lora, out};
 
 /// Elements of an array that are shown.
 const SHOWN: usize = 8;
@@ -28,10 +28,11 @@ const SHOWN_CHARS: usize = 120;
   hanzo inspect model.gguf --key tokenizer.chat_template  one value, in full
   hanzo inspect model.gguf --json | jq .types
   hanzo inspect model.gguf --scan                         look for NaN and infinity in the weights
+  hanzo inspect adapter.gguf                              a LoRA adapter, or the folder of one in PEFT form
 
 Long arrays and texts are shortened, but not with --key. Exit code 1 if the file has errors; warnings do not count.")]
 pub(crate) struct Args {
-    /// A GGUF file, or the name of a model on this machine; the built-in model if left out
+    /// A GGUF file, the folder of a PEFT adapter, or the name of a model on this machine; the built-in model if left out
     model: Option<String>,
     /// List all tensors
     #[arg(long)]
@@ -61,6 +62,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let source = args.model.as_deref().map_or(Ok(Source::BuiltIn), model::require)?;
     if let Some(key) = &args.key {
         return print_key(&source.open()?, key, args.json);
+    }
+    if let Source::File(path) = &source
+        && let Some(adapter) = lora::open(path)?
+    {
+        if args.scan {
+            return Err(usage("--scan looks into models; an adapter is checked whole when it is loaded"));
+        }
+        return if args.json {
+            out::json(&lora::as_json(&adapter, args.tensors))
+        } else {
+            out::print(&lora::as_text(&adapter, args.tensors))
+        };
     }
     let mut inspected = inspect(&source)?;
     if args.scan {

@@ -34,6 +34,7 @@ const MAX_PROMPT: u64 = 64 << 20;
   hanzo run model.gguf < question.txt         the prompt from standard input
   hanzo run model.gguf --raw \"def fib(n):\" --max-tokens 64 --stop \"\\n\\n\"
   hanzo run model.gguf \"Name three colours\" --json | jq -r .text
+  hanzo run model.gguf --lora style.gguf --lora peft-folder=0.5
 
 The first word is a model if it exists as a file, ends in .gguf, or is the name of one on this machine (see `hanzo list`)
 or of one that `hanzo pull` would fetch;
@@ -84,6 +85,9 @@ pub(crate) struct Args {
     /// Memory for cached keys and values, such as 512M or 2G; as much as --ctx needs by default
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = crate::size::parse, help_heading = "Loading")]
     kv_memory: Option<u64>,
+    /// A LoRA adapter (GGUF file, or PEFT folder) and its scale, 1 by default; may be given several times
+    #[arg(long, value_name = "PATH[=SCALE]", value_parser = crate::lora::parse, help_heading = "Loading")]
+    lora: Vec<crate::lora::LoraFlag>,
     /// Threads; one a core by default
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Loading")]
     threads: Option<u16>,
@@ -145,6 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         kv: args.kv.into(),
         kv_memory: args.kv_memory,
         template,
+        lora: args.lora.clone(),
     };
     let manner =
         Manner { quiet: args.quiet, speed: !args.quiet && !args.no_speed && !args.json, json: args.json };
@@ -261,6 +266,15 @@ fn announce(args: &Args, session: &Session, chatting: bool) {
         ));
     } else if chatting || args.verbose {
         out::aside(format_args!("{}: {} {}", session.source.name(), info.architecture, session.file_type));
+    }
+    for adapter in session.engine().adapters() {
+        out::aside(format_args!(
+            "Adapter {}: rank {}, {} matrices, {}",
+            out::for_terminal(&adapter.name),
+            adapter.rank,
+            adapter.n_updates,
+            out::bytes(adapter.bytes)
+        ));
     }
     if !session.can_chat() && !args.raw {
         out::aside(format_args!("The model has no chat template: it continues your text."));

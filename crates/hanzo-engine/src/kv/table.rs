@@ -360,7 +360,7 @@ mod tests {
             let most = (window as usize).div_ceil(BLOCK_TOKENS) + 1;
             for round in 0..6u32 {
                 let tokens: Vec<u32> = (0..900).map(|i| i % (5 + round / 2)).collect();
-                let (mut t, mut done) = kv.admit(&tokens);
+                let (mut t, mut done) = kv.admit(PrefixId::ROOT, &tokens);
                 while done < tokens.len() {
                     seed = (seed * 1_103_515_245 + 12_345) % (1 << 31);
                     let to = (done + 1 + (seed >> 8) % 70).min(tokens.len());
