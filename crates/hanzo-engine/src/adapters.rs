@@ -49,7 +49,7 @@ pub enum AdapterError {
         /// Its name.
         name: String,
         /// What is wrong.
-        source: LoraError,
+        source: Box<LoraError>,
     },
     /// Not a name.
     #[error("{name:?} is no name of an adapter: 1 to {MAX_NAME} bytes without control characters are")]
@@ -234,7 +234,7 @@ impl Registry {
             }
             self.limits.bytes.saturating_sub(state.bytes())
         };
-        let fault = |source| AdapterError::File { name: name.to_owned(), source };
+        let fault = |source| AdapterError::File { name: name.to_owned(), source: Box::new(source) };
         let file = LoraFile::open(path).map_err(fault)?;
         let (rank, limit) = (file.max_rank(), self.limits.rank);
         if rank > limit {

@@ -333,7 +333,9 @@ mod tests {
             kv.release(a);
         }
         let first = kv.prefix_root(choices[1]);
-        (0..Roots::MOST as u64).for_each(|i| drop(kv.prefix_root(&[(7, i as u32)])));
+        for i in 0..Roots::MOST as u32 {
+            kv.prefix_root(&[(7, i)]);
+        }
         assert_ne!(kv.prefix_root(choices[1]), first, "forgotten, and not given to another");
         assert_eq!(kv.roots.known.len(), Roots::MOST);
     }
