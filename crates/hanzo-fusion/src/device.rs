@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::graph::{Graph, WeightDecl};
+use crate::observe::Observer;
 use crate::step::{KvConfig, Step};
 
 /// Errors of a device. Each names what failed.
@@ -122,6 +123,23 @@ pub trait Device: Send + Sync {
         options: LoadOptions,
         progress: &dyn Progress,
     ) -> Result<Box<dyn LoadedModel>, DeviceError>;
+
+    /// As [`load`](Self::load), for a model whose steps show `observer` what enters their contractions. Such a model computes
+    /// every row of every layer, wanted or not; its logits are those of any other.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and [`DeviceError::Unsupported`] on devices that cannot.
+    fn load_observed(
+        &self,
+        graph: Arc<Graph>,
+        weights: &dyn WeightSource,
+        options: LoadOptions,
+        observer: Arc<dyn Observer>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn LoadedModel>, DeviceError> {
+        let _ = (graph, weights, options, observer, progress);
+        Err(DeviceError::Unsupported { device: "this device", what: "observing a model".to_owned() })
+    }
 }
 
 /// A model on a device, with its KV pool.

@@ -10,6 +10,7 @@ pub mod device;
 pub mod graph;
 pub mod kernel;
 pub mod kernels;
+pub mod observe;
 pub mod plan;
 pub mod step;
 
@@ -18,5 +19,6 @@ pub use device::{
     Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, StepTimes, WeightSource,
 };
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
+pub use observe::{ContractionInput, Observer};
 pub use plan::{Domain, Launch, LaunchKind, Plan, PlanOptions};
 pub use step::{AdapterUse, BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};

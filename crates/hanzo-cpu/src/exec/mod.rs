@@ -9,6 +9,7 @@ mod adapters;
 mod arena;
 mod clock;
 mod contract;
+mod observe;
 mod rows;
 mod run;
 mod step;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use hanzo_fusion::graph::Graph;
 use hanzo_fusion::{
-    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Plan, PlanOptions, Progress, Step,
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Observer, Plan, PlanOptions, Progress, Step,
     StepTimes, WeightSource,
 };
 
@@ -66,13 +67,37 @@ impl Device for CpuDevice {
         options: LoadOptions,
         progress: &dyn Progress,
     ) -> Result<Box<dyn LoadedModel>, DeviceError> {
-        let plan = Plan::new(&graph, self.plan)?;
+        Ok(Box::new(self.load_plan(Plan::new(&graph, self.plan)?, weights, options, progress)?))
+    }
+
+    fn load_observed(
+        &self,
+        graph: Arc<Graph>,
+        weights: &dyn WeightSource,
+        options: LoadOptions,
+        observer: Arc<dyn Observer>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn LoadedModel>, DeviceError> {
+        let plan = Plan::observed(&graph, self.plan)?;
+        let model = self.load_plan(plan, weights, options, progress)?;
+        Ok(Box::new(model.observed_by(observer)))
+    }
+}
+
+impl CpuDevice {
+    fn load_plan(
+        &self,
+        plan: Plan,
+        weights: &dyn WeightSource,
+        options: LoadOptions,
+        progress: &dyn Progress,
+    ) -> Result<run::Model, DeviceError> {
         if self.print_plan {
             use std::io::Write as _;
             // Asked for by a debugging variable; a closed stderr is no reason to fail.
             let _ = std::io::stderr().write_all(plan.text().as_bytes());
         }
-        Ok(Box::new(run::Model::load(Arc::clone(&self.pool), plan, weights, options, progress)?))
+        run::Model::load(Arc::clone(&self.pool), plan, weights, options, progress)
     }
 }
 

@@ -14,6 +14,11 @@ pub(super) fn logits(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Mat
 
 /// A value of the graph, at all positions.
 pub(super) fn value(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32], wanted: Value) -> Matrix {
+    values(graph, weights, tokens).swap_remove(wanted.index())
+}
+
+/// The value of every node.
+pub(super) fn values(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Vec<Matrix> {
     let mut values: Vec<Matrix> = Vec::new();
     let mut caches: HashMap<usize, (Matrix, Matrix)> = HashMap::new();
     for node in &graph.nodes {
@@ -192,7 +197,7 @@ pub(super) fn value(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32], wanted:
         };
         values.push(out);
     }
-    values.swap_remove(wanted.index())
+    values
 }
 
 fn w_len(weights: &Matrix) -> usize {

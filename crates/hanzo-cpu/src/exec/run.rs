@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hanzo_fusion::graph::{Op, RopeSpec, Value, Weight};
 use hanzo_fusion::{
-    DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Plan, Progress, Step, WeightSource,
+    DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Observer, Plan, Progress, Step, WeightSource,
 };
 
 use super::adapters::{self, Updates};
@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::contract::{self, Output};
 use super::step::{Inputs, group_windows};
 use super::weights::Held;
-use super::{load_error, rows};
+use super::{load_error, observe, rows};
 use crate::CpuError;
 use crate::attention::kv::LayerPool;
 use crate::attention::{Attention, Items, Out, Scratch};
@@ -42,6 +42,8 @@ pub(super) struct Model {
     /// Projections of low-rank updates, grown as needed.
     projected: Vec<f32>,
     locals: Vec<Local>,
+    /// Sees the inputs of contractions; the plan is then [`Plan::observed`].
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// What belongs to one thread during a step.
@@ -143,7 +145,13 @@ impl Model {
             partials: Vec::new(),
             projected: Vec::new(),
             locals,
+            observer: None,
         })
+    }
+
+    /// The same, shown to an observer. The plan must be [`Plan::observed`].
+    pub(super) fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -234,7 +242,7 @@ impl Model {
         };
         let widths = running.view.strip_widths();
         let fault: Mutex<Option<CpuError>> = Mutex::new(None);
-        let (locals, outputs) = (&self.locals, &self.outputs);
+        let (locals, outputs, observer) = (&self.locals, &self.outputs, self.observer.as_deref());
         if let Some(clock) = clock {
             clock.enter();
         }
@@ -274,6 +282,10 @@ impl Model {
                 ctx.barrier_then(|| {
                     if first > at {
                         note(at);
+                    }
+                    if let (Some(observer), Some(launch)) = (observer, plan.launches.get(at)) {
+                        // SAFETY: the other threads wait.
+                        unsafe { observe::launch(observer, plan, &running, launch) };
                     }
                     for (i, launch) in (first..).zip(&plan.launches[first..next]) {
                         // SAFETY: the other threads wait.

@@ -13,6 +13,8 @@ use hanzo_quant::{QuantType, decode_row};
 use super::{CpuDevice, reference};
 use crate::isa::{CpuConfig, Isa};
 
+mod observed;
+
 const VOCAB: usize = 96;
 const WIDTH: usize = 64;
 const N_BLOCKS: usize = 80;

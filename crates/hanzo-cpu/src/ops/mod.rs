@@ -15,6 +15,8 @@ pub(crate) mod route;
 #[cfg(test)]
 mod tests;
 
+pub use norm::exp_below;
+
 use crate::simd::{LANES, Simd};
 
 /// A function of one vector. Traits, not closures: a closure is compiled without its caller's instruction set.

@@ -193,6 +193,24 @@ pub(crate) fn softmax(isa: Isa, x: &[f32], out: &mut [f32]) {
     dispatch(isa, Softmax(x, out));
 }
 
+struct Exp<'a>(&'a [f32], f32, &'a mut [f32]);
+
+impl Kernel for Exp<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Exp(x, shift, out) = self;
+        map(s, x, out, ExpBelow(shift));
+    }
+}
+
+/// `exp(x - shift)` of each element, as [`softmax`] computes it: for log-probabilities of whole rows of logits. Elements beyond the
+/// shorter of the two are left alone.
+pub fn exp_below(isa: Isa, x: &[f32], shift: f32, out: &mut [f32]) {
+    let n = x.len().min(out.len());
+    dispatch(isa, Exp(&x[..n], shift, &mut out[..n]));
+}
+
 struct NormalizeSum<'a>(&'a [f32], f32, &'a mut [f32]);
 
 impl Kernel for NormalizeSum<'_> {

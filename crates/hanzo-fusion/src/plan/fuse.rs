@@ -18,15 +18,15 @@
 
 use crate::graph::{Graph, Op, Shape, Value};
 
-use super::{Domain, Launch, LaunchKind, PlanOptions};
+use super::{Domain, Inputs, Launch, LaunchKind, PlanOptions, float_input};
 
 /// Columns that are quantized together (`hanzo_quant::canonical::GROUP`).
 const QUANTIZED_GROUP: usize = hanzo_quant::canonical::GROUP;
 
-pub(super) fn fuse(graph: &Graph, options: PlanOptions) -> Vec<Launch> {
+pub(super) fn fuse(graph: &Graph, options: PlanOptions, inputs: Inputs) -> Vec<Launch> {
     let mut fuser = Fuser {
         graph,
-        n_users: count_users(graph),
+        n_users: count_users(graph, inputs),
         launch_of: vec![0; graph.nodes.len()],
         launches: Vec::new(),
     };
@@ -34,14 +34,27 @@ pub(super) fn fuse(graph: &Graph, options: PlanOptions) -> Vec<Launch> {
         fuser.place(Value(i as u32), options.fuse);
     }
     let Fuser { launch_of, mut launches, .. } = fuser;
-    link(graph, &launch_of, &mut launches);
+    link(graph, inputs, &launch_of, &mut launches);
     launches
 }
 
-fn count_users(graph: &Graph) -> Vec<u32> {
+/// Calls `f` on every value that must be there when the op runs.
+fn for_each_read(graph: &Graph, op: &Op, inputs: Inputs, mut f: impl FnMut(Value)) {
+    op.for_each_input(&mut f);
+    if inputs == Inputs::Kept
+        && let Op::MatMul { x, .. } | Op::MoeMatMul { x, .. } = *op
+    {
+        let float = float_input(graph, x);
+        if float != x {
+            f(float);
+        }
+    }
+}
+
+fn count_users(graph: &Graph, inputs: Inputs) -> Vec<u32> {
     let mut n = vec![0; graph.nodes.len()];
     for node in &graph.nodes {
-        node.op.for_each_input(|v| n[v.index()] += 1);
+        for_each_read(graph, &node.op, inputs, |v| n[v.index()] += 1);
     }
     for result in graph.logits.iter().chain(&graph.hidden) {
         n[result.index()] += 1;
@@ -174,13 +187,13 @@ fn is_elementwise(op: &Op) -> bool {
 }
 
 /// Fills in what each launch reads and writes.
-fn link(graph: &Graph, launch_of: &[usize], launches: &mut [Launch]) {
+fn link(graph: &Graph, inputs: Inputs, launch_of: &[usize], launches: &mut [Launch]) {
     let mut crosses = vec![false; graph.nodes.len()];
     for result in graph.logits.iter().chain(&graph.hidden) {
         crosses[result.index()] = true;
     }
     for (i, node) in graph.nodes.iter().enumerate() {
-        node.op.for_each_input(|v| {
+        for_each_read(graph, &node.op, inputs, |v| {
             if launch_of[v.index()] != launch_of[i] {
                 crosses[v.index()] = true;
                 let reads = &mut launches[launch_of[i]].reads;

@@ -20,6 +20,12 @@ pub(super) fn lower(graph: &Graph) -> Result<Graph, GraphError> {
     Ok(drop_dead(&graph))
 }
 
+/// As [`lower`], but rows are selected where the graph does, so that every layer sees all of them.
+pub(super) fn lower_all_rows(graph: &Graph) -> Result<Graph, GraphError> {
+    check_order(graph, graph.logits.ok_or(GraphError::NoOutput)?)?;
+    Ok(drop_dead(&quantize_inputs(&narrow_logits(graph.clone()))))
+}
+
 /// Every node reads earlier ones only, and the result exists.
 fn check_order(graph: &Graph) -> Result<(), GraphError> {
     let fault = |op: &str, reason: &str| GraphError::Shape { op: op.to_owned(), reason: reason.to_owned() };

@@ -81,6 +81,21 @@ pub struct Launch {
     pub writes: Vec<Value>,
 }
 
+/// Whether the f32 rows behind a contraction's quantized input stay until it has run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inputs {
+    AsNeeded,
+    Kept,
+}
+
+/// What `x` was quantized from; `x` itself if it was not.
+fn float_input(graph: &Graph, x: Value) -> Value {
+    match graph.node(x).map(|node| &node.op) {
+        Some(Op::Quantize { x }) => *x,
+        _ => x,
+    }
+}
+
 /// A graph in launches.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -100,10 +115,27 @@ impl Plan {
     /// # Errors
     /// [`GraphError`] where the graph has no result or a node reads a later one.
     pub fn new(graph: &Graph, options: PlanOptions) -> Result<Self, GraphError> {
-        let graph = lower::lower(graph)?;
-        let launches = fuse::fuse(&graph, options);
+        Ok(Self::of_lowered(lower::lower(graph)?, options, Inputs::AsNeeded))
+    }
+
+    /// As [`Plan::new`], but the f32 rows that enter a contraction are in the arena while it runs (it lists them in
+    /// [`Launch::reads`]), also where it reads them quantized, and every row is computed, wanted or not.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn observed(graph: &Graph, options: PlanOptions) -> Result<Self, GraphError> {
+        Ok(Self::of_lowered(lower::lower_all_rows(graph)?, options, Inputs::Kept))
+    }
+
+    fn of_lowered(graph: Graph, options: PlanOptions, inputs: Inputs) -> Self {
+        let launches = fuse::fuse(&graph, options, inputs);
         let (slots, slot_of) = slots::assign(&graph, &launches);
-        Ok(Self { graph, launches, slots, slot_of })
+        Self { graph, launches, slots, slot_of }
+    }
+
+    /// The f32 rows that a contraction's input is or was made of.
+    pub fn float_input(&self, x: Value) -> Value {
+        float_input(&self.graph, x)
     }
 
     /// The op that makes `value`.
