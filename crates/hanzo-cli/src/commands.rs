@@ -3,9 +3,12 @@
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod explain;
+pub(crate) mod eval;
+pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod logits;
+pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod rm;

@@ -1,4 +1,4 @@
-//! The `hanzo` binary: run, serve, inspect, tokenize, quantize GGUF models.
+//! The `hanzo` binary: run, serve, inspect, tokenize, quantize, measure GGUF models.
 //!
 //! Each command is one file under `commands/`; this one parses and dispatches. `failure` turns an error into a message
 //! and an exit code, `out` is the only place that writes to the terminal.
@@ -11,6 +11,7 @@ mod interrupt;
 mod json;
 mod log;
 mod lora;
+mod measure;
 mod model;
 mod out;
 mod progress;
@@ -53,6 +54,9 @@ enum Command {
     Logits(commands::logits::Args),
     Bench(commands::bench::Args),
     Explain(commands::explain::Args),
+    Perplexity(commands::perplexity::Args),
+    Imatrix(commands::imatrix::Args),
+    Eval(commands::eval::Args),
     Completions(commands::completions::Args),
 }
 
@@ -75,6 +79,9 @@ fn main() -> ExitCode {
         Command::Logits(args) => commands::logits::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
+        Command::Perplexity(args) => commands::perplexity::run(&args),
+        Command::Imatrix(args) => commands::imatrix::run(&args),
+        Command::Eval(args) => commands::eval::run(&args),
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
     })
 }

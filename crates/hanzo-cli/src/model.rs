@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hanzo_gguf::GgufFile;
 use hanzo_hub::{Name, Store};
 use hanzo_text::tokenizer::Tokenizer;
@@ -127,6 +127,17 @@ pub(crate) fn tokenizer_of(file: &GgufFile) -> Result<Tokenizer> {
         out::warning(format_args!("{warning}"));
     }
     Ok(tokenizer)
+}
+
+/// Refuses a path to write to that is the model (or a part of it) itself.
+///
+/// # Errors
+/// If it is.
+pub(crate) fn refuse_overwriting(file: &GgufFile, output: &Path) -> Result<()> {
+    let Ok(output) = output.canonicalize() else { return Ok(()) };
+    let is_part = file.parts().filter_map(|part| part.path()?.canonicalize().ok()).any(|part| part == output);
+    ensure!(!is_part, "`{}` is the model itself; give another file", output.display());
+    Ok(())
 }
 
 #[cfg(test)]

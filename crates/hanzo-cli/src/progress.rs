@@ -9,7 +9,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// What is done sooner needs no bar.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// A bar on standard error that counts bytes; nothing where standard error is not a terminal.
+/// How far it has come, in bytes.
+const BYTES: &str = "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta}";
+/// How far it has come, in pieces.
+const PIECES: &str = "{msg} [{bar:30}] {pos}/{len}, {eta} left";
+/// How far, how fast, and how long it takes yet.
+const TRANSFER: &str = "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
+
+/// A bar on standard error; nothing where standard error is not a terminal.
 pub(crate) struct Bar {
     what: String,
     template: &'static str,
@@ -20,20 +27,30 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar that says what it does, once there is reason to.
+    /// A bar that says what it does and counts bytes, once there is reason to.
     pub(crate) fn bytes(what: &str) -> Self {
-        Self::new(what, "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta}", 0)
+        Self::new(what, BYTES, 0)
+    }
+
+    /// The same, but it counts what the caller counts.
+    pub(crate) fn pieces(what: &str) -> Self {
+        Self::new(what, PIECES, 0)
     }
 
     /// A bar for a transfer of which `from` bytes are here: with rate and time left.
     pub(crate) fn transfer(what: &str, from: u64) -> Self {
-        let template =
-            "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
-        Self::new(what, template, from)
+        Self::new(what, TRANSFER, from)
     }
 
     fn new(what: &str, template: &'static str, from: u64) -> Self {
         Self { what: what.to_owned(), template, from, started: Instant::now(), bar: OnceLock::new() }
+    }
+
+    /// Says something else from now on.
+    pub(crate) fn say(&self, what: String) {
+        if let Some(bar) = self.bar.get() {
+            bar.set_message(what);
+        }
     }
 
     fn draw(&self) -> ProgressBar {

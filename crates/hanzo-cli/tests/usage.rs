@@ -19,6 +19,9 @@ const COMMANDS: &[&str] = &[
     "logits",
     "bench",
     "explain",
+    "perplexity",
+    "imatrix",
+    "eval",
     "completions",
 ];
 

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use hanzo_fusion::Progress as _;
 use hanzo_gguf::{GgufFile, GgufWriter, MetadataValue};
 use hanzo_quant::wants_importance;
@@ -26,8 +26,8 @@ use recipe::Recipe;
 
 use crate::failure::{Interrupted, usage};
 use crate::interrupt::{self, During};
-use crate::out;
 use crate::progress::Bar;
+use crate::{model, out};
 
 /// Version of the block layouts, which `general.quantization_version` names.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// What to make of it: one of the names below
     #[arg(value_name = "TYPE")]
     ty: String,
-    /// Importance matrix (GGUF) that says which columns matter
+    /// Importance matrix (of `hanzo imatrix` or llama.cpp) that says which columns matter
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
     /// One type for all matrices, without the usual exceptions
@@ -147,7 +147,7 @@ pub(crate) fn quantize(args: &Args, progress: OnProgress<'_>) -> Result<Report> 
     let wishes = wishes(args)?;
     let file = GgufFile::open(&args.input)
         .with_context(|| format!("cannot open model `{}`", args.input.display()))?;
-    refuse_overwriting_input(&file, &args.output)?;
+    model::refuse_overwriting(&file, &args.output)?;
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
     let mut plan = plan::plan(&file, &wishes, importance.as_ref())?;
     if importance.is_none()
@@ -216,18 +216,6 @@ fn wishes(args: &Args) -> Result<Wishes> {
         by_name: by_name.collect::<Result<_>>()?,
         allow_requantize: args.allow_requantize,
     })
-}
-
-fn refuse_overwriting_input(file: &GgufFile, output: &Path) -> Result<()> {
-    let Ok(output) = output.canonicalize() else { return Ok(()) };
-    for part in file.parts().filter_map(|part| part.path()) {
-        ensure!(
-            part.canonicalize().ok().as_ref() != Some(&output),
-            "`{}` is the input itself",
-            output.display()
-        );
-    }
-    Ok(())
 }
 
 fn first_that_wants_importance(plan: &Plan) -> Option<hanzo_quant::QuantType> {

@@ -114,6 +114,17 @@ pub(crate) enum Kv {
     F32,
 }
 
+impl Kv {
+    /// What the user calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+            Self::F32 => "f32",
+        }
+    }
+}
+
 impl From<Kv> for KvType {
     fn from(kv: Kv) -> Self {
         match kv {

@@ -24,9 +24,7 @@ pub(super) unsafe fn launch(observer: &dyn Observer, plan: &Plan, r: &Running<'_
     let weights: Vec<_> = launch.nodes.iter().filter_map(weight).collect();
     // SAFETY: the caller's promise; the plan keeps the rows until the launch is done.
     let (rows, ids) = unsafe { (r.view.all(x), ids.map(|ids| (r.view.cols(ids), r.view.ids(ids)))) };
-    let routes = ids.map(|(k, ids)| Routes {
-        ids,
-        pairs_per_row: if n_rows == r.view.counts.tokens { k } else { 1 },
-    });
+    let routes =
+        ids.map(|(k, ids)| Routes { ids, pairs_per_row: if n_rows == r.view.counts.tokens { k } else { 1 } });
     observer.contraction(&ContractionInput { weights: &weights, rows, routes });
 }

@@ -364,6 +364,6 @@ fn wrong_wishes_are_explained() {
     let error = fails(&setup.input, &out, &["Q4_K_M", "--tensor-type", "attn_(v=Q8_0"]);
     assert!(error.contains("attn_(v"), "{error}");
     let error = format!("{:#}", run(&setup.input, &setup.input, &["Q4_K_M"]).unwrap_err());
-    assert!(error.contains("is the input itself"), "{error}");
+    assert!(error.contains("is the model itself"), "{error}");
     assert!(GgufFile::open(&setup.input).is_ok());
 }

@@ -42,7 +42,8 @@ fn expected(graph: &Graph, weights: &Weights, tokens: &[u32]) -> BTreeMap<String
                 let (rows, ids) = (&values[x.index()], &values[ids.index()]);
                 let k = ids[0].len();
                 let div = if matches!(graph.nodes[x.index()].shape.rows, Rows::Slots(_)) { 1 } else { k };
-                let pairs = ids.iter().flatten().enumerate().map(|(p, &id)| (id as u32, rows[p / div].clone()));
+                let pairs =
+                    ids.iter().flatten().enumerate().map(|(p, &id)| (id as u32, rows[p / div].clone()));
                 all.entry(graph.weights[weight.index()].name.clone()).or_default().extend(pairs);
             }
             _ => {}
@@ -117,7 +118,10 @@ fn observing_changes_nothing() {
     for graph in [dense(QuantType::Q4_1), moe(QuantType::Q8_0)] {
         let weights = Weights::new(&graph);
         let seq = Seq::new(9, 48, 3);
-        let plain = step(&mut *Setup { kv_type: KvType::F32, ..Setup::new() }.load(&graph, &weights), &[(&seq, 0, 48)]);
+        let plain = step(
+            &mut *Setup { kv_type: KvType::F32, ..Setup::new() }.load(&graph, &weights),
+            &[(&seq, 0, 48)],
+        );
         let (seen, mut model) = load(&graph, &weights, true, 2);
         assert_eq!(bits(&step(&mut *model, &[(&seq, 0, 48)])), bits(&plain));
         let (alone, mut model) = load(&graph, &weights, true, 1);
