@@ -2,8 +2,8 @@
 
 pub(crate) mod bench;
 pub(crate) mod completions;
-pub(crate) mod explain;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod list;

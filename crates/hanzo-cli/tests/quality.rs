@@ -487,8 +487,8 @@ fn interrupted_measurements_tell_what_they_have() {
     let questions = dir.write("long.jsonl", question.repeat(20_000));
     let (base, details) = (dir.path("base.logits"), dir.path("details.jsonl"));
     let draft = || {
-        let entries = std::fs::read_dir(dir.0.path()).unwrap().map(Result::unwrap);
-        entries.into_iter().find(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(".hanzo-")))
+        let mut entries = std::fs::read_dir(dir.0.path()).unwrap().map(Result::unwrap);
+        entries.find(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(".hanzo-")))
     };
     // Enough of a file that windows, or a question, are done.
     let has_written = || {

@@ -44,9 +44,8 @@ fn tensor(input: &mut Input) -> Result<(String, Entry)> {
     let calls = input.number()?;
     ensure!(calls >= 0, "`{name}`: {calls} calls");
     let n = input.count("the number of values")?;
-    let mut bytes = input.bytes(n.checked_mul(4).context("too many values")?)?;
-    let values = |c: &[u8; 4]| f32::from_le_bytes(*c);
-    let sums = bytes.as_chunks_mut::<4>().0.iter().map(|c| values(c)).collect();
+    let bytes = input.bytes(n.checked_mul(4).context("too many values")?)?;
+    let sums = bytes.as_chunks::<4>().0.iter().map(|&c| f32::from_le_bytes(c)).collect();
     // Files without calls hold the quotients themselves.
     Ok((name, Entry { sums, counts: vec![calls.max(1) as f32] }))
 }
