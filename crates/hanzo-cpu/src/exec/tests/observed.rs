@@ -8,9 +8,12 @@ use hanzo_fusion::{ContractionInput, Observer};
 
 use super::*;
 
-/// The rows that each matrix met, and for stacked ones the expert that each pair went to and its row.
+/// By matrix, the rows that it met, each with its expert (0 where there is one matrix).
+type Met<T> = BTreeMap<String, Vec<(u32, Vec<T>)>>;
+
+/// What was shown.
 #[derive(Default)]
-struct Seen(Mutex<BTreeMap<String, Vec<(u32, Vec<f32>)>>>);
+struct Seen(Mutex<Met<f32>>);
 
 impl Observer for Seen {
     fn contraction(&self, input: &ContractionInput<'_>) {
@@ -29,9 +32,9 @@ impl Observer for Seen {
 }
 
 /// The same by the reference.
-fn expected(graph: &Graph, weights: &Weights, tokens: &[u32]) -> BTreeMap<String, Vec<(u32, Vec<f64>)>> {
+fn expected(graph: &Graph, weights: &Weights, tokens: &[u32]) -> Met<f64> {
     let values = reference::values(graph, &weights.decoded(graph), tokens);
-    let mut all: BTreeMap<String, Vec<(u32, Vec<f64>)>> = BTreeMap::new();
+    let mut all = Met::<f64>::new();
     for node in &graph.nodes {
         match node.op {
             Op::MatMul { x, weight } => {
