@@ -14,7 +14,8 @@ const BYTES: &str = "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {eta
 /// How far it has come, in pieces.
 const PIECES: &str = "{msg} [{bar:30}] {pos}/{len}, {eta} left";
 /// How far, how fast, and how long it takes yet.
-const TRANSFER: &str = "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
+const TRANSFER: &str =
+    "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
 
 /// A bar on standard error; nothing where standard error is not a terminal.
 pub(crate) struct Bar {

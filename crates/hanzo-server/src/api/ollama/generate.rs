@@ -94,7 +94,8 @@ fn job(request: Request, model: Arc<LoadedModel>, notes: &Notes) -> Result<Job, 
     .ok_or(prompt);
     match prompt {
         Ok(ids) => {
-            let mut job = Job { sampling: options.sampling, grammar: format.map(Held::Whole), ..Job::new(model, ids) };
+            let mut job =
+                Job { sampling: options.sampling, grammar: format.map(Held::Whole), ..Job::new(model, ids) };
             options.length.apply(&mut job)?;
             job.max_tokens = options.max_tokens;
             Ok(job)

@@ -88,9 +88,7 @@ impl ResponseFormat {
     pub(crate) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         match self.kind.as_str() {
             "text" => Ok(None),
-            "json_object" if self.schema.is_none() => {
-                Ok(Some(json_schema(json!({"type": "object"}))))
-            }
+            "json_object" if self.schema.is_none() => Ok(Some(json_schema(json!({"type": "object"})))),
             "json_object" | "json_schema" => {
                 let schema =
                     self.json_schema.as_ref().and_then(|s| s.schema.as_ref()).or(self.schema.as_ref());
