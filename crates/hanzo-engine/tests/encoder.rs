@@ -11,8 +11,11 @@ use hanzo_engine::{EmbedRequest, Engine, EngineError, EngineOptions, Pooling, Re
 
 const MODEL: &str = "all-MiniLM-L6-v2-F32.gguf";
 
-/// The texts, their ids and vectors. `None`, with a printed line, where the oracles are not there.
-fn oracle() -> Option<Vec<(String, Vec<u32>, Vec<f32>)>> {
+/// A text, its ids and its vector.
+type Original = (String, Vec<u32>, Vec<f32>);
+
+/// The texts with their ids and vectors. `None`, with a printed line, where the oracles are not there.
+fn oracle() -> Option<Vec<Original>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/oracles/embed");
     let Ok(text) = std::fs::read_to_string(folder.join("minilm.json")) else {
         assert_ne!(std::env::var("HANZO_REQUIRE").as_deref(), Ok("all"), "{} is missing", folder.display());
