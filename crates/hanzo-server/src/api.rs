@@ -1,5 +1,6 @@
 //! All endpoints: one file each, under its dialect.
 
+mod admin;
 mod anthropic;
 pub(crate) mod conversation;
 mod llamacpp;
@@ -49,6 +50,7 @@ impl Routes {
 fn routes() -> Routes {
     let routes = Routes::default();
     let routes = ops::routes(routes);
+    let routes = admin::routes(routes);
     let routes = openai::routes(routes);
     let routes = anthropic::routes(routes);
     let routes = ollama::routes(routes);

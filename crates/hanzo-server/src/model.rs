@@ -43,6 +43,14 @@ pub struct LoadSettings {
     pub max_waiting: usize,
 }
 
+impl LoadSettings {
+    /// Longest sequence of a model that was made for `trained` tokens.
+    #[must_use]
+    pub fn context_of(&self, trained: usize) -> usize {
+        self.context.unwrap_or(trained.min(DEFAULT_CONTEXT))
+    }
+}
+
 impl Default for LoadSettings {
     fn default() -> Self {
         let engine = EngineOptions::default();
@@ -164,7 +172,7 @@ impl LoadedModel {
             .filter(|t| !t.trim().is_empty())
             .map(|t| ChatTemplate::compile(t, &bos, &eos))
             .transpose()?;
-        let context = settings.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
+        let context = settings.context_of(trained);
         let options = EngineOptions {
             max_context: Some(context),
             kv_tokens: settings.kv_tokens,

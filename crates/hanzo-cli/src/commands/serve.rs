@@ -1,5 +1,8 @@
 //! `hanzo serve`: the APIs that clients already speak, over HTTP.
 
+mod catalog;
+mod settings;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,17 +10,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hanzo_cpu::exec::CpuDevice;
+use hanzo_hub::Store;
+use hanzo_server::registry::Catalog;
 use hanzo_server::{App, Config, Limits, LoadSettings, LoadedModel, Registry, Server, TlsFiles, limits};
 use hanzo_text::parse::Family;
 use tokio::net::TcpListener;
 use tokio::signal;
 
+use self::catalog::{Models, Shared};
+use self::settings::{ModelSettings, Seconds, SettingsFile};
 use super::run::Kv;
 use crate::failure::usage;
 use crate::log::Format;
 use crate::model::{self, Source};
 use crate::progress::Bar;
-use crate::{log, out};
+use crate::{log, out, size};
 
 /// Serve models over HTTP, as OpenAI's clients expect
 #[derive(Debug, clap::Args)]
@@ -25,6 +32,8 @@ use crate::{log, out};
   hanzo serve                                    the small model that is built in
   hanzo serve model.gguf                         a model of your own
   hanzo serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
+  hanzo serve --on-demand                        every model of `hanzo list`, loaded when a request names it
+  hanzo serve --models-dir models --models-memory 24GiB --models-keep-alive 10m
 
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Once upon a time\"}]}'
@@ -32,7 +41,7 @@ use crate::{log, out};
 Ctrl-C (or SIGTERM) takes no new requests and lets running replies end; a second one leaves at once.
 docs/api.md has all endpoints.")]
 pub(crate) struct Args {
-    /// The model: a GGUF file, or a name of the cache; the built-in one if none is given
+    /// The model: a GGUF file, or the name of one on this machine; the built-in one if none is given
     #[arg(value_name = "MODEL", env = "HANZO_MODEL")]
     model: Option<String>,
     /// What requests call the model; its file's name without the ending by default
@@ -41,6 +50,23 @@ pub(crate) struct Args {
     /// What requests may call it too; may be given several times
     #[arg(long, value_name = "NAME", env = "HANZO_ALIAS", value_delimiter = ',')]
     alias: Vec<String>,
+    /// Serve the models of `hanzo list` too: each is loaded when a request names it
+    #[arg(long, env = "HANZO_ON_DEMAND", conflicts_with = "models_dir", help_heading = "Models")]
+    on_demand: bool,
+    /// Serve the models of a folder too, when a request names them: FILE.gguf, ORG/REPO/FILE.gguf
+    #[arg(long, value_name = "DIR", env = "HANZO_MODELS_DIR", help_heading = "Models")]
+    models_dir: Option<PathBuf>,
+    /// Memory that all models may take together (24GiB): the least recently used one that is idle makes room. What is free at
+    /// the start by default
+    #[arg(long, value_name = "SIZE", env = "HANZO_MODELS_MEMORY", value_parser = size::parse, help_heading = "Models")]
+    models_memory: Option<u64>,
+    /// Idle time after which a model is unloaded that was loaded on demand (90s, 10m, 2h); by default it stays until its memory is
+    /// needed
+    #[arg(long, value_name = "TIME", env = "HANZO_MODELS_KEEP_ALIVE", help_heading = "Models")]
+    models_keep_alive: Option<Seconds>,
+    /// TOML file with settings of single models (docs/models.md)
+    #[arg(long, value_name = "FILE.toml", env = "HANZO_MODELS_CONFIG", help_heading = "Models")]
+    models_config: Option<PathBuf>,
     /// Address to listen on; 0.0.0.0 for all of IPv4, :: for all
     #[arg(
         long,
@@ -158,6 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     log::init(level, args.log_format);
     limits::raise_open_files();
+    args.check_models()?;
     let config = config(args)?;
     if !args.host.is_loopback() && config.api_keys.is_empty() {
         tracing::warn!("everybody who reaches {} may ask: there are no API keys (--api-key-file)", args.host);
@@ -175,11 +202,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let https = config.tls.is_some();
     let with_key = !config.api_keys.is_empty();
-    let registry = Arc::new(Registry::default());
+    let mut cpu = hanzo_cpu::isa::CpuConfig::from_env()?;
+    cpu.threads = args.threads.map(usize::from).or(cpu.threads);
+    let device = Arc::new(CpuDevice::new(&cpu)?);
+    let settings = load_settings(args)?;
+    let registry = Arc::new(registry(args, &device, &settings)?);
     let server = Server::new(App::new(config, Arc::clone(&registry)))?;
-    let model = load(args)?;
-    let name = model.name.clone();
-    registry.add(model);
+    if args.model.is_some() || !args.serves_several() {
+        registry.add(load(args, &device, &settings)?);
+    }
+    let all = runtime.block_on(registry.all()).map_err(|error| anyhow::anyhow!(error.message))?;
+    let name = match all.as_slice() {
+        [] => return Err(usage("there is no model to serve: `hanzo pull` fetches one, or name a file")),
+        [only] => out::for_terminal(&only.name).into_owned(),
+        several => format!("hanzo ({} models)", several.len()),
+    };
+    runtime.spawn(Arc::clone(&registry).tend());
     runtime.block_on(async {
         let address = listener.local_addr().context("the listener has no address")?;
         announce(address, https, with_key, &name, args.quiet);
@@ -192,9 +230,55 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-fn load(args: &Args) -> Result<LoadedModel> {
-    let source = args.model.as_deref().map_or(Ok(Source::BuiltIn), model::require)?;
-    let settings = LoadSettings {
+impl Args {
+    /// Whether there are models that are loaded on demand.
+    fn serves_several(&self) -> bool {
+        self.on_demand || self.models_dir.is_some()
+    }
+
+    /// Refuses what would otherwise be ignored.
+    fn check_models(&self) -> Result<()> {
+        let several = self.serves_several();
+        for (given, flag) in [
+            (self.models_memory.is_some(), "--models-memory"),
+            (self.models_keep_alive.is_some(), "--models-keep-alive"),
+            (self.models_config.is_some(), "--models-config"),
+        ] {
+            if given && !several {
+                return Err(usage(format!(
+                    "{flag} is for models that are loaded on demand: --on-demand or --models-dir DIR"
+                )));
+            }
+        }
+        if several && self.model.is_none() && (self.name.is_some() || !self.alias.is_empty()) {
+            return Err(usage(
+                "--name and --alias are for MODEL, which is not given; --models-config names others",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// No model yet, and where those are that are loaded on demand.
+fn registry(args: &Args, device: &Arc<CpuDevice>, settings: &LoadSettings) -> Result<Registry> {
+    let store = match &args.models_dir {
+        Some(dir) => Some(catalog::folder(dir)?),
+        None => args.on_demand.then(Store::from_env),
+    };
+    let Some(store) = store else { return Ok(Registry::default()) };
+    let file = args.models_config.as_deref().map(SettingsFile::read).transpose()?.unwrap_or_default();
+    let shared = Shared {
+        device: Arc::clone(device),
+        settings: settings.clone(),
+        keep_alive: args.models_keep_alive.and_then(ModelSettings::keep),
+        file: Arc::new(file),
+    };
+    let catalog: Arc<dyn Catalog> = Arc::new(Models { store, shared });
+    Ok(Registry::new(args.models_memory.or_else(hanzo_engine::available_memory), Some(catalog)))
+}
+
+fn load_settings(args: &Args) -> Result<LoadSettings> {
+    Ok(LoadSettings {
         context: args.ctx.map(|n| n as usize),
         kv_tokens: args.kv_tokens.map(|n| n as usize),
         kv_type: args.kv_type.into(),
@@ -203,14 +287,15 @@ fn load(args: &Args) -> Result<LoadedModel> {
         max_sequences: args.parallel as usize,
         max_waiting: args.queue as usize,
         ..LoadSettings::default()
-    };
-    let mut config = hanzo_cpu::isa::CpuConfig::from_env()?;
-    config.threads = args.threads.map(usize::from).or(config.threads);
-    let device = CpuDevice::new(&config)?;
+    })
+}
+
+fn load(args: &Args, device: &CpuDevice, settings: &LoadSettings) -> Result<LoadedModel> {
+    let source = args.model.as_deref().map_or(Ok(Source::BuiltIn), model::require)?;
     let name = args.name.clone().unwrap_or_else(|| short_name(&source));
     let file = source.open()?;
     let bar = Bar::bytes("loading");
-    let mut model = LoadedModel::load(name, &file, &device, &settings, &bar)
+    let mut model = LoadedModel::load(name, &file, device, settings, &bar)
         .map_err(|e| crate::session::cannot_load(&source.name(), e))?;
     model.aliases.clone_from(&args.alias);
     for warning in model.tokenizer.warnings() {

@@ -33,7 +33,7 @@ async fn health() -> Json {
     Json(json!({"status": "ok"}))
 }
 
-/// Requests are taken: a model is there and the server is not shutting down.
+/// Requests are taken: the server is not shutting down. Models that are loaded on demand may still be on disk.
 async fn ready(State(app): State<Arc<App>>) -> Result<Json, ApiError> {
     if app.is_draining() {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down"));

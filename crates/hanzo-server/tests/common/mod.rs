@@ -47,7 +47,11 @@ pub async fn start_with(config: Config, settings: &LoadSettings) -> Running {
 }
 
 pub async fn start_model(config: Config, model: LoadedModel) -> Running {
-    let app = App::new(config, Registry::single(model));
+    start_registry(config, Registry::single(model)).await
+}
+
+pub async fn start_registry(config: Config, registry: Arc<Registry>) -> Running {
+    let app = App::new(config, registry);
     let server = Server::new(Arc::clone(&app)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -145,10 +149,11 @@ impl Running {
     /// Waits until nothing runs or waits, and says whether that came to be.
     pub async fn becomes_idle(&self, within: Duration) -> bool {
         let began = Instant::now();
-        let model = self.app.registry.list().remove(0);
+        let models = self.app.registry.list();
         while began.elapsed() < within {
-            let m = model.engine.metrics();
-            if m.running == 0 && m.waiting == 0 && m.kv_free == m.kv_blocks {
+            let idle =
+                |m: hanzo_engine::Metrics| m.running == 0 && m.waiting == 0 && m.kv_free == m.kv_blocks;
+            if models.iter().all(|model| idle(model.engine.metrics())) {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::ids;
 use crate::json::JsonBody;
 use crate::model::LoadedModel;
+use crate::registry::{Listed, Status};
 use crate::respond::Json;
 use crate::state::App;
 
@@ -46,24 +47,36 @@ fn entry(model: &LoadedModel) -> Value {
     })
 }
 
-pub(super) async fn tags(State(app): State<Arc<App>>) -> Json {
-    let models: Vec<Value> = app.registry.list().iter().map(|m| entry(m)).collect();
-    Json(json!({"models": models}))
+/// All models; of those that are not in memory only the name is known.
+pub(super) async fn tags(State(app): State<Arc<App>>) -> Result<Json, ApiError> {
+    let known = |listed: &Listed| match &listed.model {
+        Some(model) => entry(model),
+        None => json!({"name": listed.name, "model": listed.name, "details": {"format": "gguf"}}),
+    };
+    let models: Vec<Value> = app.registry.all().await?.iter().map(known).collect();
+    Ok(Json(json!({"models": models})))
 }
 
 /// The models in memory.
 pub(super) async fn ps(State(app): State<Arc<App>>) -> Json {
-    let running = |model: &Arc<LoadedModel>| {
+    let running = |listed: &Listed| {
+        let model = listed.model.as_ref()?;
         let mut entry = entry(model);
         let memory = model.engine.info().memory;
         entry["size"] = (memory.weights + memory.kv + memory.arena).into();
         entry["size_vram"] = 0.into();
         entry["context_length"] = model.engine.info().max_context.into();
-        // Nothing unloads a model while the server lives but the room another one needs.
-        entry["expires_at"] = "9999-12-31T23:59:59Z".into();
-        entry
+        entry["expires_at"] = match listed.status {
+            Status::Loaded { expires: Some(left), .. } => {
+                ids::rfc3339(ids::now().saturating_add(left.as_secs()))
+            }
+            // Nothing unloads it but the room that another one needs.
+            _ => "9999-12-31T23:59:59Z".to_owned(),
+        }
+        .into();
+        Some(entry)
     };
-    let models: Vec<Value> = app.registry.list().iter().map(running).collect();
+    let models: Vec<Value> = app.registry.listed().iter().filter_map(running).collect();
     Json(json!({"models": models}))
 }
 

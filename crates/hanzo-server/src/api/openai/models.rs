@@ -1,4 +1,4 @@
-//! `/v1/models`: which models there are.
+//! `/v1/models`: which models there are, in memory or not.
 
 use std::sync::Arc;
 
@@ -6,25 +6,27 @@ use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::model::LoadedModel;
+use crate::registry::Listed;
 use crate::respond::Json;
 use crate::state::App;
 
-fn object(model: &LoadedModel) -> Value {
+fn object(listed: &Listed) -> Value {
+    let model = listed.model.as_ref();
     json!({
-        "id": model.name,
+        "id": listed.name,
         "object": "model",
-        "created": model.created,
+        "created": model.map_or(0, |m| m.created),
         "owned_by": "hanzo",
-        "max_model_len": model.engine.info().max_context,
+        "max_model_len": model.map(|m| m.engine.info().max_context),
     })
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>) -> Json {
-    let models: Vec<Value> = app.registry.list().iter().map(|m| object(m)).collect();
-    Json(json!({"object": "list", "data": models}))
+pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json, ApiError> {
+    let models: Vec<Value> = app.registry.all().await?.iter().map(object).collect();
+    Ok(Json(json!({"object": "list", "data": models})))
 }
 
+/// One model; it is not loaded for that.
 pub(super) async fn get(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json, ApiError> {
-    Ok(Json(object(&*app.registry.get(Some(&name)).await?)))
+    Ok(Json(object(&app.registry.look(&name).await?)))
 }
