@@ -196,6 +196,8 @@ impl From<EngineError> for ApiError {
             EngineError::PromptTooLong { .. } => Self::invalid(message).with_code("context_length_exceeded"),
             EngineError::Param(e) => Self::at(format!("/{}", e.name), message),
             EngineError::Continuations { .. } => Self::at("/n", message),
+            EngineError::NoLogits { .. } | EngineError::NoHidden { .. } => Self::at("/model", message),
+            EngineError::Dimensions { .. } => Self::at("/dimensions", message),
             EngineError::Constraint(ConstraintError::Compile { .. } | ConstraintError::TooLarge { .. }) => {
                 Self::invalid(message).with_code("invalid_grammar")
             }
@@ -218,6 +220,18 @@ mod tests {
         assert_eq!(param("/messages/0/role"), "messages[0].role");
         assert_eq!(param("/a~1b/~0"), "a/b.~");
         assert_eq!(param(""), "");
+    }
+
+    #[test]
+    fn a_model_that_cannot_do_it_is_the_requests_fault() {
+        for (error, pointer) in [
+            (EngineError::NoLogits { architecture: "bert" }, "/model"),
+            (EngineError::NoHidden { architecture: "x" }, "/model"),
+            (EngineError::Dimensions { asked: 9, size: 8 }, "/dimensions"),
+        ] {
+            let error = ApiError::from(error);
+            assert_eq!((error.status, error.pointer.as_deref()), (StatusCode::BAD_REQUEST, Some(pointer)));
+        }
     }
 
     #[test]
