@@ -42,6 +42,26 @@ pub(crate) fn parse(flag: &str) -> Result<LoraFlag, String> {
     Ok(LoraFlag { path: PathBuf::from(path), scale })
 }
 
+/// An adapter and its name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NamedLora {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// Reads `NAME=PATH`.
+///
+/// # Errors
+/// What lacks a name or a path.
+pub(crate) fn parse_named(flag: &str) -> Result<NamedLora, String> {
+    match flag.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok(NamedLora { name: name.to_owned(), path: PathBuf::from(path) })
+        }
+        _ => Err("a name and a path are expected, such as style=style.gguf".to_owned()),
+    }
+}
+
 /// Loads the adapters, each under its path; settings of theirs that are not known go to standard error.
 ///
 /// # Errors
@@ -168,6 +188,9 @@ mod tests {
         for bad in ["=1", "", "a=NaN", "a=inf"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        let named = parse_named("a=b=c.gguf").unwrap();
+        assert_eq!((named.name.as_str(), named.path.to_str()), ("a", Some("b=c.gguf")));
+        assert!(parse_named("a").is_err() && parse_named("=a").is_err() && parse_named("a=").is_err());
         assert!(parse("Cargo.toml=0,5").is_err_and(|e| e.contains("\"0,5\" is no scale")));
     }
 }

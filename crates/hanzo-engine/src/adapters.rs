@@ -21,6 +21,13 @@ const MAX_SCALE: f32 = 1e4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId(u64);
 
+impl AdapterId {
+    /// The number behind it: adapters of an engine count from 0 in order of their loading.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What adapters may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdapterLimits {
@@ -213,6 +220,10 @@ impl State {
 impl Registry {
     pub(crate) fn new(model: Model, limits: AdapterLimits) -> Self {
         Self { model, limits, loading: Mutex::new(()), state: Mutex::default() }
+    }
+
+    pub(crate) fn limits(&self) -> AdapterLimits {
+        self.limits
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -302,6 +302,11 @@ impl Engine {
         self.adapters.infos(&counts)
     }
 
+    /// What adapters may take.
+    pub fn adapter_limits(&self) -> AdapterLimits {
+        self.adapters.limits()
+    }
+
     /// Bytes that adapters hold, those included that are unloaded and still in use.
     pub fn adapter_bytes(&self) -> u64 {
         self.adapters.bytes()

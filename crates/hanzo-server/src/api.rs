@@ -4,6 +4,7 @@ mod admin;
 mod anthropic;
 pub(crate) mod conversation;
 mod llamacpp;
+mod lora;
 mod ollama;
 pub(crate) mod openai;
 mod ops;
@@ -50,6 +51,7 @@ impl Routes {
 fn routes() -> Routes {
     let routes = Routes::default();
     let routes = ops::routes(routes);
+    let routes = lora::routes(routes);
     let routes = admin::routes(routes);
     let routes = openai::routes(routes);
     let routes = anthropic::routes(routes);

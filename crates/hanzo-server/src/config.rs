@@ -14,6 +14,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Whether prompts and replies go to the log.
     pub log_prompts: bool,
+    /// Folder from which clients may have LoRA adapters loaded; without one they may not.
+    pub lora_dir: Option<PathBuf>,
     /// Sizes and times.
     pub limits: Limits,
 }

@@ -205,6 +205,7 @@ impl From<EngineError> for ApiError {
                 retry_after: Some(Duration::from_secs(1)),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full")
             },
+            EngineError::Adapter(error) => crate::lora::error(&error),
             EngineError::Stopped => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),
             _ => Self::internal(message),
         }

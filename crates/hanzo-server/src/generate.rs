@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use hanzo_engine::constraint::Grammar;
 use hanzo_engine::{
-    Cancel, Constraint, Event as EngineEvent, Finish, FinishReason, Request, SamplingParams, Sink,
+    AdapterId, Cancel, Constraint, Event as EngineEvent, Finish, FinishReason, Request, SamplingParams, Sink,
     StopStrings, TextEvent, TextOptions, Token, text_sink,
 };
 use hanzo_text::parse::{Event as Parsed, Family, OutputParser, ParseOptions, Tools};
@@ -63,6 +63,8 @@ pub(crate) struct Job {
     pub(crate) family: Option<Family>,
     /// Most tokens of reasoning.
     pub(crate) reasoning_budget: Option<usize>,
+    /// Adapters on the model, with their scales.
+    pub(crate) adapters: Vec<(AdapterId, f32)>,
 }
 
 impl Job {
@@ -82,6 +84,7 @@ impl Job {
             grammar: None,
             family: None,
             reasoning_budget: None,
+            adapters: Vec::new(),
         }
     }
 
@@ -188,6 +191,7 @@ impl Ready {
         request.priority = job.priority;
         request.deadline = app.config.limits.reply_time.and_then(|time| began.checked_add(time));
         request.constraint = constraint;
+        request.adapters = job.adapters;
         let family = job.family.or(format.map(|f| f.family));
         let parser = || {
             let options = ParseOptions {

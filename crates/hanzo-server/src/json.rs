@@ -105,6 +105,32 @@ impl FromRequest<Arc<App>> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let body = Self::receive(request, app).await?;
+        if !body.value.is_object() {
+            return Err(ApiError::at("", "the body must be a JSON object"));
+        }
+        Ok(body)
+    }
+}
+
+/// A body that is a JSON array.
+#[derive(Debug)]
+pub(crate) struct JsonList(pub(crate) JsonBody);
+
+impl FromRequest<Arc<App>> for JsonList {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let body = JsonBody::receive(request, app).await?;
+        if !body.value.is_array() {
+            return Err(ApiError::at("", "the body must be a JSON array"));
+        }
+        Ok(Self(body))
+    }
+}
+
+impl JsonBody {
+    async fn receive(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let content_type = request.headers().get(header::CONTENT_TYPE).map(|v| v.to_str().unwrap_or(""));
         check_content_type(content_type)?;
         let limits = &app.config.limits;
@@ -130,9 +156,6 @@ impl FromRequest<Arc<App>> for JsonBody {
             None => ApiError::invalid(format!("the body ended early: {e}")),
         })?;
         let value = parse(&bytes.to_bytes(), limits.json_depth)?;
-        if !value.is_object() {
-            return Err(ApiError::at("", "the body must be a JSON object"));
-        }
         Ok(Self { value, ignored: None, notes })
     }
 }

@@ -19,6 +19,7 @@ mod generate;
 pub mod ids;
 mod json;
 pub mod limits;
+mod lora;
 mod metrics;
 pub mod model;
 mod on_mark;

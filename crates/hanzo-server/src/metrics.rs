@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hanzo_engine::AdapterInfo;
 use hanzo_fusion::BLOCK_TOKENS;
 
+use crate::ids;
 use crate::model::LoadedModel;
 
 /// Upper bounds of buckets, in seconds, as vLLM has them.
@@ -171,6 +173,31 @@ const TIMES: &[Times] = &[
     ("vllm:request_queue_time_seconds", "From a request's arrival to its first step.", |m| &m.queue),
 ];
 
+/// Which adapters requests run and wait with, in vLLM's form: names as labels, the time as value.
+fn adapters(out: &mut String, models: &[(&LoadedModel, String)]) {
+    let name = "vllm:lora_requests_info";
+    head(
+        out,
+        name,
+        "gauge",
+        "Adapters of requests that run and that wait, as labels; the value is the time.",
+    );
+    for (model, labels) in models {
+        let adapters = model.engine.adapters();
+        let names = |wanted: fn(&AdapterInfo) -> usize| {
+            let names: Vec<&str> =
+                adapters.iter().filter(|a| wanted(a) > 0).map(|a| a.name.as_str()).collect();
+            label(&names.join(","))
+        };
+        let (running, waiting) = (names(|a| a.running), names(|a| a.waiting));
+        let most = model.engine.adapter_limits().count;
+        let labels = format!(
+            "{labels},max_lora=\"{most}\",running_lora_adapters=\"{running}\",waiting_lora_adapters=\"{waiting}\""
+        );
+        line(out, name, &labels, ids::now() as f64);
+    }
+}
+
 /// All metrics of all models, in Prometheus' text format.
 pub(crate) fn text(models: &[Arc<LoadedModel>]) -> String {
     let mut out = String::with_capacity(8 << 10);
@@ -196,6 +223,7 @@ pub(crate) fn text(models: &[Arc<LoadedModel>]) -> String {
             histogram(&model.metrics).write(&mut out, name, labels);
         }
     }
+    adapters(&mut out, &labelled);
     let name = "vllm:cache_config_info";
     head(&mut out, name, "gauge", "The KV cache's sizes, as labels.");
     for (model, labels) in &labelled {

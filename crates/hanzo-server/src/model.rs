@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::ids;
+use crate::lora::Scales;
 use crate::metrics::ModelMetrics;
 
 /// Context by default, where the model was made for more: the cache is reserved at once.
@@ -137,6 +138,8 @@ pub struct LoadedModel {
     pub tokenizer: Arc<Tokenizer>,
     /// Counts of what was asked of it.
     pub(crate) metrics: Arc<ModelMetrics>,
+    /// Scales of its adapters where requests do not say.
+    pub(crate) scales: Scales,
     template: Option<ChatTemplate>,
     family: Family,
     grammars: OnceLock<Result<GrammarCompiler, ConstraintError>>,
@@ -195,6 +198,7 @@ impl LoadedModel {
             engine,
             tokenizer: Arc::new(tokenizer),
             metrics: Arc::default(),
+            scales: Scales::default(),
             template,
             family: settings.family.unwrap_or(detected),
             grammars: OnceLock::new(),

@@ -24,13 +24,14 @@ use crate::failure::usage;
 use crate::log::Format;
 use crate::model::{self, Source};
 use crate::progress::Bar;
-use crate::{log, out, size};
+use crate::{log, lora, out, size};
 
 /// Serve models over HTTP, as OpenAI's clients expect
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hanzo serve                                    the small model that is built in
   hanzo serve model.gguf                         a model of your own
+  hanzo serve model.gguf --lora style=style.gguf    requests for the model `style` use the adapter
   hanzo serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
   hanzo serve --on-demand                        every model of `hanzo list`, loaded when a request names it
   hanzo serve --models-dir models --models-memory 24GiB --models-keep-alive 10m
@@ -129,6 +130,12 @@ pub(crate) struct Args {
     /// A chat template (Jinja) in place of the model's
     #[arg(long, value_name = "FILE.jinja", env = "HANZO_CHAT_TEMPLATE", help_heading = "Model")]
     chat_template: Option<PathBuf>,
+    /// A LoRA adapter (GGUF file, or PEFT folder) and the name that requests give for the model to use it; may be given several times
+    #[arg(long, value_name = "NAME=PATH", env = "HANZO_LORA", value_delimiter = ',', value_parser = lora::parse_named, help_heading = "Model")]
+    lora: Vec<lora::NamedLora>,
+    /// Folder from which clients may load LoRA adapters while the server runs; without one they may not
+    #[arg(long, value_name = "FOLDER", env = "HANZO_LORA_DIR", help_heading = "Model")]
+    lora_dir: Option<PathBuf>,
     /// How replies are read, in place of what the template tells: hermes, llama3, mistral, …
     #[arg(long, value_name = "NAME", env = "HANZO_OUTPUT_FORMAT", help_heading = "Model")]
     output_format: Option<Family>,
@@ -298,6 +305,19 @@ fn load(args: &Args, device: &CpuDevice, settings: &LoadSettings) -> Result<Load
     let mut model = LoadedModel::load(name, &file, device, settings, &bar)
         .map_err(|e| crate::session::cannot_load(&source.name(), e))?;
     model.aliases.clone_from(&args.alias);
+    for adapter in &args.lora {
+        if adapter.name == model.name || model.aliases.contains(&adapter.name) {
+            return Err(usage(format!("`{}` is the model's name; give the adapter another", adapter.name)));
+        }
+        model.engine.load_adapter(&adapter.name, &adapter.path)?;
+    }
+    for adapter in model.engine.adapters().iter().filter(|a| !a.unknown_keys.is_empty()) {
+        tracing::warn!(
+            "{}: not known and left out of account: {}",
+            out::for_terminal(&adapter.name),
+            out::for_terminal(&adapter.unknown_keys.join(", "))
+        );
+    }
     for warning in model.tokenizer.warnings() {
         tracing::warn!("{}", out::for_terminal(warning));
     }
@@ -326,6 +346,7 @@ fn config(args: &Args) -> Result<Config> {
         cors_origins: args.cors_origin.clone(),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         log_prompts: args.log_prompts,
+        lora_dir: args.lora_dir.clone(),
         limits: Limits {
             connections: args.max_connections as usize,
             body_bytes: (args.max_body as usize) << 20,

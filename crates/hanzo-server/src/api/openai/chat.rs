@@ -19,6 +19,7 @@ use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
 use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
 use crate::json::{JsonBody, within};
+use crate::lora::{self, Choice, LoraFields};
 use crate::model::LoadedModel;
 use crate::respond::Json;
 use crate::state::App;
@@ -125,6 +126,8 @@ struct Manner {
     id: String,
     created: u64,
     model: Arc<LoadedModel>,
+    /// What the request called the model.
+    name: String,
     usage: bool,
     logprobs: bool,
     n: usize,
@@ -138,17 +141,20 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let request: ChatRequest = body.read()?;
     let (sampling, length): (Sampling, Length) = (body.read()?, body.read()?);
+    let lora: LoraFields = body.read()?;
     drop(body);
-    let model = app.registry.get(request.model.as_deref()).await?;
+    let Choice { model, name, adapters } = lora::choose(&app, request.model.as_deref(), lora).await?;
     let stream = request.stream.unwrap_or(false);
     let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
     let most_tools = app.config.limits.tools;
     let (for_job, for_notes) = (Arc::clone(&model), notes.clone());
     let job = blocking(move || job(request, &sampling, length, for_job, most_tools, &for_notes)).await??;
+    let job = Job { adapters, ..job };
     let manner = Manner {
         id: ids::unique("chatcmpl-"),
         created: ids::now(),
         model,
+        name,
         usage,
         logprobs: job.sampling.logprobs.is_some(),
         n: job.n,
@@ -270,7 +276,7 @@ fn whole(replies: &[Reply], usage: &Usage, manner: &Manner) -> Value {
         "id": manner.id,
         "object": "chat.completion",
         "created": manner.created,
-        "model": manner.model.name,
+        "model": manner.name,
         "choices": replies.iter().enumerate().map(choice).collect::<Vec<_>>(),
         "usage": output::usage(usage),
     })
@@ -316,7 +322,7 @@ impl Manner {
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self.created,
-            "model": self.model.name,
+            "model": self.name,
         })
     }
 

@@ -21,6 +21,7 @@ use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
 use crate::generate::{Event, Generation, Held, Job, Part, Reply, Usage, blocking};
 use crate::json::{JsonBody, within};
+use crate::lora::{self, Choice, LoraFields};
 use crate::model::{LoadedModel, Prompt, TextError};
 use crate::respond::Json;
 use crate::state::App;
@@ -70,6 +71,8 @@ struct Manner {
     id: String,
     created: u64,
     model: Arc<LoadedModel>,
+    /// What the request called the model.
+    name: String,
     places: Vec<Place>,
     /// Choices of a prompt.
     n: usize,
@@ -85,8 +88,9 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let request: CompletionRequest = body.read()?;
     let (sampling, length): (Sampling, Length) = (body.read()?, body.read()?);
+    let lora: LoraFields = body.read()?;
     drop(body);
-    let model = app.registry.get(request.model.as_deref()).await?;
+    let Choice { model, name, adapters } = lora::choose(&app, request.model.as_deref(), lora).await?;
     let stream = request.stream.unwrap_or(false);
     let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
     let (most, for_work) = (app.config.limits.prompts, Arc::clone(&model));
@@ -96,9 +100,11 @@ pub(super) async fn create(
     for place in places.iter_mut().filter(|p| !p.scored.is_empty()) {
         place.scores = score::prompt(&model, place.scored.clone(), work.alternatives).await?;
     }
-    let manner = Manner { id: ids::unique("cmpl-"), created: ids::now(), model, places, n, logprobs, usage };
+    let manner =
+        Manner { id: ids::unique("cmpl-"), created: ids::now(), model, name, places, n, logprobs, usage };
     let mut generations = Vec::new();
     for job in work.jobs.into_iter().filter(|_| !work.echo_only) {
+        let job = Job { adapters: adapters.clone(), ..job };
         generations.push(job.start(&app, &id, &notes).await?);
     }
     if stream {
@@ -290,7 +296,7 @@ impl Manner {
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
-            "model": self.model.name,
+            "model": self.name,
         });
         head.as_object().cloned().unwrap_or_default()
     }
