@@ -356,7 +356,9 @@ batched() { # batches, repetitions: one line of JSON a batch and repetition, the
 
 llama_plain() { # -p list or -n, depth, repetitions
   if [ -n "$llama" ]; then
-    "$llama" -m "$model" -p "$1" -n "$2" -d "$3" -r "$4" -t "$threads" -fa 1 -b 2048 -ub 512 -o json "${offload[@]}"
+    # Of the model's path only the file's name goes into the samples: they are published.
+    "$llama" -m "$model" -p "$1" -n "$2" -d "$3" -r "$4" -t "$threads" -fa 1 -b 2048 -ub 512 -o json "${offload[@]}" \
+      | sed 's|\("model_filename": "\)[^"]*/|\1|'
   else
     "$python" "$here/scripts/llama_python.py" --model "$model" -p "$1" -n "$2" -d "$3" -r "$4" --threads "$threads" $([ "$backend" = cpu ] || echo --gpu)
   fi

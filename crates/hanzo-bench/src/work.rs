@@ -59,8 +59,8 @@ impl Work {
         let cost = plan.cost(at);
         let tokens = (step.sequences * step.rows) as f64;
         let rows = match launch.nodes.first().and_then(|v| plan.graph.node(*v)).map(|n| n.shape.rows) {
-            Some(Rows::Outputs) => step.sequences as f64,
-            _ => tokens,
+            Some(Rows::Outputs | Rows::Logits) => step.sequences as f64,
+            Some(Rows::Tokens | Rows::Slots(_)) | None => tokens,
         };
         let alone = matches!(launch.kind, LaunchKind::Rows(_)) && rows <= 1.0;
         let barriers = if alone { 0.0 } else { 1.0 };
