@@ -100,6 +100,24 @@ async function answers(...list) {
   return bodies;
 }
 
+/** The next reply begins with `text` and then waits until it is stopped. */
+async function unending(text) {
+  await page.evaluate((chunk) => {
+    const real = window.fetch;
+    window.fetch = (url, init) => {
+      if (!String(url).includes("/chat/completions")) return real(url, init);
+      window.fetch = real;
+      const body = new ReadableStream({
+        start(controller) {
+          controller.enqueue(new TextEncoder().encode(chunk));
+          init.signal.addEventListener("abort", () => controller.error(init.signal.reason));
+        },
+      });
+      return Promise.resolve(new Response(body, { headers: { "content-type": "text/event-stream" } }));
+    };
+  }, `data: ${JSON.stringify({ model: "canned", choices: [{ index: 0, delta: { content: text }, finish_reason: null }] })}\n\n`);
+}
+
 async function noSideways() {
   const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(content <= window, `${content} wide in ${window}`);
@@ -173,7 +191,8 @@ test("a reply is stopped, and the engine stops too", async () => {
 });
 
 test("asking again while a reply is written ends that one", async () => {
-  await open({ params: { temperature: 5, seed: 3 } });
+  await open();
+  await unending("Once there was");
   await page.fill("#message", "Once upon a time");
   await page.press("#message", "Enter");
   await page.locator(".message.assistant .md").waitFor();
