@@ -15,11 +15,13 @@ pub enum Isa {
     AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// The same with AMX's int8 tiles, for contractions of many rows.
+    Amx,
 }
 
 impl Isa {
     /// All there are.
-    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512];
+    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx];
 
     /// The name by which `HANZO_CPU_ISA` asks for it.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 
@@ -49,6 +52,7 @@ impl Isa {
                         && is_x86_feature_detected!("avx512dq")
                         && is_x86_feature_detected!("avx512vnni")
                 }
+                Isa::Amx => Isa::Avx512.is_available() && has_amx(),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -77,6 +81,35 @@ impl Isa {
             available: Self::available().map(Isa::name).collect::<Vec<_>>().join(", "),
         })
     }
+}
+
+/// Whether the processor has AMX's int8 tiles of the size that the core needs, and the system lets this process use them. Tile registers
+/// are off until a process asks for them, once, for all its threads (Linux, `Documentation/arch/x86/xstate.rst`).
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[allow(unsafe_code)]
+fn has_amx() -> bool {
+    use std::arch::x86_64::__cpuid_count;
+    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+    static HAS: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        if __cpuid_count(0, 0).eax < 0x1d || __cpuid_count(7, 0).edx & TILE_AND_INT8 != TILE_AND_INT8 {
+            return false;
+        }
+        // Palette 1: bytes of a row, number of registers, rows.
+        let palette = __cpuid_count(0x1d, 1);
+        if palette.ebx & 0xffff != 64 || palette.ebx >> 16 != 8 || palette.ecx & 0xffff != 16 {
+            return false;
+        }
+        // SAFETY: the call reads no memory; where the kernel does not know it, it fails.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+    });
+    *HAS
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn has_amx() -> bool {
+    false
 }
 
 /// How many bytes ahead of where they read cores that stream weights ask for memory: into the first level and into the second; 0
@@ -120,7 +153,7 @@ pub struct CpuConfig {
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "HANZO_CPU_ISA",
-        "force an instruction set: scalar, avx2, avxvnni or avx512 (same results, other speed)",
+        "force an instruction set: scalar, avx2, avxvnni, avx512 or amx (same results, other speed)",
     ),
     ("HANZO_CPU_THREADS", "number of threads of the CPU device"),
     ("HANZO_FUSE", "0 runs every primitive alone (same results, other speed)"),

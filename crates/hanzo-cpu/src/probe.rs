@@ -86,7 +86,8 @@ fn prefetch(at: &[u64; 16], near: usize, far: usize) {
     let _ = (at, near, far);
 }
 
-/// Integer operations a second (multiply and add are two) of int8 dots, all threads together.
+/// Integer operations a second (multiply and add are two) of int8 dots, all threads together. With AMX it is the vector units' rate all
+/// the same: tiles multiply faster than floats can follow, so theirs bounds nothing.
 ///
 /// # Errors
 /// As [`Pool::run`].
@@ -94,7 +95,7 @@ pub fn int8_rate(pool: &Pool) -> Result<Option<f64>, CpuError> {
     #[cfg(target_arch = "x86_64")]
     return match pool.isa() {
         // SAFETY: the pool has checked the instruction set.
-        Isa::Avx512 => rate(pool, 20 * 128, |n| unsafe { x86::vnni_zmm(n) }),
+        Isa::Avx512 | Isa::Amx => rate(pool, 20 * 128, |n| unsafe { x86::vnni_zmm(n) }),
         // SAFETY: as above.
         Isa::AvxVnni => rate(pool, 12 * 64, |n| unsafe { x86::vnni_ymm(n) }),
         // SAFETY: as above.
@@ -116,7 +117,7 @@ pub fn f32_rate(pool: &Pool) -> Result<Option<f64>, CpuError> {
     #[cfg(target_arch = "x86_64")]
     return match pool.isa() {
         // SAFETY: the pool has checked the instruction set.
-        Isa::Avx512 => rate(pool, 20 * 32, |n| unsafe { x86::fma_zmm(n) }),
+        Isa::Avx512 | Isa::Amx => rate(pool, 20 * 32, |n| unsafe { x86::fma_zmm(n) }),
         // SAFETY: as above.
         Isa::AvxVnni | Isa::Avx2 => rate(pool, 12 * 16, |n| unsafe { x86::fma_ymm(n) }),
         Isa::Scalar => Ok(None),

@@ -163,7 +163,9 @@ impl Activations {
             #[cfg(target_arch = "x86_64")]
             match isa {
                 Isa::Scalar => {}
-                Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => return x86::quantize(x, codes, floats, sums),
+                Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 | Isa::Amx => {
+                    return x86::quantize(x, codes, floats, sums);
+                }
             }
             let _ = isa;
             quantize(x, &mut *codes, &mut *floats, &mut *sums);

@@ -19,7 +19,7 @@ use crate::packed::{FloatKind, STRIP};
 use super::{Block, PanelShape, TILE};
 
 /// Unpacks `units` units of k, from element `k0` on (a multiple of a group), of the strip's two tiles into a panel: a unit is
-/// `[quad][tile][64 bytes of unsigned codes]`, then `[sub-block][tile][16 scales]`, then mins likewise.
+/// `[quad][tile][64 bytes of codes less bias]`, then `[sub-block][tile][16 scales]`, then mins likewise.
 ///
 /// # Safety
 /// Needs AVX-512; the tiles must be of this layout and hold these units, the panel must have room for them.
@@ -30,22 +30,23 @@ pub(super) unsafe fn unpack(
     k0: usize,
     units: usize,
     panel: *mut u8,
+    bias: i8,
 ) {
     // SAFETY: passed through.
     unsafe {
         match (layout.bits, layout.table.is_some()) {
-            (1, false) => unpack_as::<1, false>(layout, tiles, k, k0, units, panel),
-            (1, true) => unpack_as::<1, true>(layout, tiles, k, k0, units, panel),
-            (2, false) => unpack_as::<2, false>(layout, tiles, k, k0, units, panel),
-            (2, true) => unpack_as::<2, true>(layout, tiles, k, k0, units, panel),
-            (3, false) => unpack_as::<3, false>(layout, tiles, k, k0, units, panel),
-            (3, true) => unpack_as::<3, true>(layout, tiles, k, k0, units, panel),
-            (4, false) => unpack_as::<4, false>(layout, tiles, k, k0, units, panel),
-            (4, true) => unpack_as::<4, true>(layout, tiles, k, k0, units, panel),
-            (5, false) => unpack_as::<5, false>(layout, tiles, k, k0, units, panel),
-            (6, false) => unpack_as::<6, false>(layout, tiles, k, k0, units, panel),
-            (7, false) => unpack_as::<7, false>(layout, tiles, k, k0, units, panel),
-            _ => unpack_as::<8, false>(layout, tiles, k, k0, units, panel),
+            (1, false) => unpack_as::<1, false>(layout, tiles, k, k0, units, panel, bias),
+            (1, true) => unpack_as::<1, true>(layout, tiles, k, k0, units, panel, bias),
+            (2, false) => unpack_as::<2, false>(layout, tiles, k, k0, units, panel, bias),
+            (2, true) => unpack_as::<2, true>(layout, tiles, k, k0, units, panel, bias),
+            (3, false) => unpack_as::<3, false>(layout, tiles, k, k0, units, panel, bias),
+            (3, true) => unpack_as::<3, true>(layout, tiles, k, k0, units, panel, bias),
+            (4, false) => unpack_as::<4, false>(layout, tiles, k, k0, units, panel, bias),
+            (4, true) => unpack_as::<4, true>(layout, tiles, k, k0, units, panel, bias),
+            (5, false) => unpack_as::<5, false>(layout, tiles, k, k0, units, panel, bias),
+            (6, false) => unpack_as::<6, false>(layout, tiles, k, k0, units, panel, bias),
+            (7, false) => unpack_as::<7, false>(layout, tiles, k, k0, units, panel, bias),
+            _ => unpack_as::<8, false>(layout, tiles, k, k0, units, panel, bias),
         }
     }
 }
@@ -58,11 +59,13 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
     k0: usize,
     units: usize,
     panel: *mut u8,
+    bias: i8,
 ) {
     let shape = PanelShape::of(layout);
     let subs = UNIT / layout.sub;
     let full = layout.group(GROUP_ELEMS);
     let end = k0 + units * UNIT;
+    let bias = _mm512_set1_epi8(bias);
     // SAFETY: offsets are those of the layouts.
     unsafe {
         let table = layout
@@ -88,6 +91,7 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
                     _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(2048).cast());
                     let quads = unit::<BITS, TABLE>(planes, table);
                     for (q, quad) in quads.into_iter().enumerate() {
+                        let quad = _mm512_sub_epi8(quad, bias);
                         _mm512_store_si512(out.add(2 * QUAD_BYTES * q).cast(), quad);
                     }
                     out = out.add(shape.unit);

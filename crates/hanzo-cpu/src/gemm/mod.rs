@@ -13,6 +13,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -36,6 +38,8 @@ const BLOCK_ROWS: usize = 512;
 const BLOCK_K: usize = 2048;
 /// The same for float formats, whose panels are wider.
 const BLOCK_K_FLOAT: usize = 512;
+/// Elements of k in a block with AMX: the panel of a strip stays in the first-level cache while all rows pass by.
+const BLOCK_K_AMX: usize = 512;
 /// Strips of a chunk, over all matrices of a walk.
 const CHUNK: usize = 4;
 
@@ -45,7 +49,7 @@ pub(crate) fn pays(isa: Isa, m: usize) -> bool {
     match isa {
         Isa::Scalar => false,
         Isa::Avx2 | Isa::AvxVnni => m >= AVX2_ROWS,
-        Isa::Avx512 => m > MAX_ROWS,
+        Isa::Avx512 | Isa::Amx => m > MAX_ROWS,
     }
 }
 
@@ -217,13 +221,19 @@ pub(crate) struct Core<'a, const P: usize> {
     isa: Isa,
     w: [&'a PackedMatrix; P],
     block: Block<'a>,
+    /// Whether the block goes through AMX tiles.
+    tiled: bool,
 }
 
 impl<'a, const P: usize> Core<'a, P> {
     /// Prepares the initial values of the block's dots in the workspace.
     pub(crate) fn new(isa: Isa, w: [&'a PackedMatrix; P], block: Block<'a>, space: &mut Workspace) -> Self {
+        let tiled = isa == Isa::Amx && tiles_fit(&w, &block);
         for (w, init) in w.iter().zip(&mut space.inits) {
             init.clear();
+            if tiled {
+                continue; // its codes are signed
+            }
             let Kind::Int(layout) = w.kind() else { continue };
             if layout.asymmetric && layout.offset == 0 {
                 continue;
@@ -238,7 +248,7 @@ impl<'a, const P: usize> Core<'a, P> {
                 push_init(layout, sums, init);
             }
         }
-        Core { isa, w, block }
+        Core { isa, w, block, tiled }
     }
 
     /// Computes strips of expert `expert`, all rows of the block.
@@ -249,6 +259,10 @@ impl<'a, const P: usize> Core<'a, P> {
         strips: std::ops::Range<usize>,
         out: &dyn Finish<P>,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiled {
+            return self.tiled_strips(space, expert, strips, out);
+        }
         let Some(first) = self.w.first() else { return };
         let (k, n_out, m, count) = (first.n_in(), first.n_out(), self.block.m, strips.len());
         let step = if first.takes_quantized() { BLOCK_K } else { BLOCK_K_FLOAT };
@@ -266,7 +280,7 @@ impl<'a, const P: usize> Core<'a, P> {
             let ks = step.min(k - k0);
             for (p, w) in self.w.iter().enumerate() {
                 for (s, strip) in strips.clone().enumerate() {
-                    unpack(self.isa, w, expert, strip, (k0, ks), panel(p, s));
+                    unpack(self.isa, w, expert, strip, (k0, ks), panel(p, s), false);
                 }
             }
             for t in 0..tiles {
@@ -305,6 +319,69 @@ impl<'a, const P: usize> Core<'a, P> {
             }
         }
     }
+
+    /// [`strips`](Self::strips) through AMX tiles: strip by strip over all rows, since a block of k of one fits the first-level cache.
+    #[cfg(target_arch = "x86_64")]
+    fn tiled_strips(
+        &self,
+        space: &mut Workspace,
+        expert: usize,
+        strips: std::ops::Range<usize>,
+        out: &dyn Finish<P>,
+    ) {
+        let Some(first) = self.w.first() else { return };
+        let (k, n_out, m, count) = (first.n_in(), first.n_out(), self.block.m, strips.len());
+        let tiles = m.div_ceil(amx::ROWS);
+        let panel = self.w.iter().map(|w| panel_bytes(w, BLOCK_K_AMX.min(k))).max().unwrap_or(0);
+        let panel = space.panels.get(panel);
+        let rows = tiles * amx::ROWS;
+        let sums = space.sums.get(4 * STRIP * P * count * rows).cast::<f32>();
+        let y = |p: usize, s: usize| sums.wrapping_add(STRIP * (p * count + s) * rows);
+        // SAFETY: just reserved.
+        unsafe { std::ptr::write_bytes(sums, 0, STRIP * P * count * rows) };
+        for k0 in (0..k).step_by(BLOCK_K_AMX) {
+            let ks = BLOCK_K_AMX.min(k - k0);
+            for (s, strip) in strips.clone().enumerate() {
+                for (p, w) in self.w.iter().enumerate() {
+                    let Kind::Int(layout) = w.kind() else { continue };
+                    unpack(self.isa, w, expert, strip, (k0, ks), panel, true);
+                    // SAFETY: `tiles_fit` has checked rows and k; the panel was just filled, the sums are whole tiles.
+                    unsafe { amx::strip(layout, panel, &self.block, (k0, ks / UNIT), y(p, s)) };
+                }
+            }
+        }
+        // SAFETY: an instruction set with tiles is in use; nothing is kept in them.
+        unsafe { amx::release() };
+        for (s, strip) in strips.enumerate() {
+            let n = STRIP.min(n_out - strip * STRIP);
+            for t in 0..tiles {
+                // The last tile begins among the rows of the one before.
+                let from = amx::first_row(t, m);
+                let own = t * amx::ROWS..m.min((t + 1) * amx::ROWS);
+                own.clone().for_each(|i| out.prefetch(self.block.output(i), strip * STRIP));
+                for i in own {
+                    let row = STRIP * (t * amx::ROWS + i - from);
+                    // SAFETY: a row of sums; strips are claimed once, output rows distinct.
+                    unsafe {
+                        let y = std::array::from_fn(|p| std::slice::from_raw_parts_mut(y(p, s).add(row), n));
+                        out.finish(self.block.output(i), strip * STRIP, y);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether these matrices and rows can go through AMX tiles.
+fn tiles_fit<const P: usize>(w: &[&PackedMatrix; P], block: &Block<'_>) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return block.m >= amx::ROWS
+        && w.iter().all(|w| matches!(w.kind(), Kind::Int(_)) && w.n_in().is_multiple_of(amx::K_STEP));
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (w, block);
+        false
+    }
 }
 
 fn panel_bytes(w: &PackedMatrix, ks: usize) -> usize {
@@ -314,15 +391,29 @@ fn panel_bytes(w: &PackedMatrix, ks: usize) -> usize {
     }
 }
 
-/// Unpacks a block of k of one strip.
-fn unpack(isa: Isa, w: &PackedMatrix, expert: usize, strip: usize, (k0, ks): (usize, usize), panel: *mut u8) {
+/// Unpacks a block of k of one strip; with AVX-512 with signed codes, where asked for.
+fn unpack(
+    isa: Isa,
+    w: &PackedMatrix,
+    expert: usize,
+    strip: usize,
+    (k0, ks): (usize, usize),
+    panel: *mut u8,
+    signed: bool,
+) {
     let tiles = [w.tile(expert, 2 * strip), w.tile(expert, 2 * strip + 1)];
     // SAFETY: tiles of this matrix; the panel has `panel_bytes`; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         match (w.kind(), isa) {
-            (Kind::Int(layout), Isa::Avx512) => avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel),
-            (Kind::Float(kind), Isa::Avx512) => avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
+            (Kind::Int(layout), Isa::Avx512 | Isa::Amx) => {
+                // Modulo 256: 128 is the largest.
+                let bias = if signed { layout.offset as i8 } else { 0 };
+                avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel, bias);
+            }
+            (Kind::Float(kind), Isa::Avx512 | Isa::Amx) => {
+                avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast())
+            }
             (Kind::Int(layout), _) => {
                 let vnni = isa == Isa::AvxVnni;
                 avx2::unpack(layout, tiles, w.n_in(), (k0, ks / UNIT), panel, vnni);
@@ -351,10 +442,10 @@ unsafe fn tile(
     #[cfg(target_arch = "x86_64")]
     unsafe {
         match (w.kind(), isa) {
-            (Kind::Int(layout), Isa::Avx512) => {
+            (Kind::Int(layout), Isa::Avx512 | Isa::Amx) => {
                 avx512::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y);
             }
-            (Kind::Float(_), Isa::Avx512) => {
+            (Kind::Float(_), Isa::Avx512 | Isa::Amx) => {
                 avx512::float_tile(panel.cast(), block, columns, (k0, ks), y);
             }
             (Kind::Int(layout), _) => {

@@ -145,7 +145,7 @@ fn int_strip(
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => avx512::int_tile(layout, tile, w.n_in(), rows, at, y),
+                Isa::Avx512 | Isa::Amx => avx512::int_tile(layout, tile, w.n_in(), rows, at, y),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 | Isa::AvxVnni => {
                     avx2::int_tile(layout, tile, w.n_in(), rows, at, y, isa == Isa::AvxVnni);
@@ -175,7 +175,7 @@ fn float_strip(
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
+                Isa::Avx512 | Isa::Amx => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 | Isa::AvxVnni => avx2::float_tile(kind, tile, w.n_in(), rows, at, y),
                 _ => {

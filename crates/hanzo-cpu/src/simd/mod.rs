@@ -187,7 +187,7 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         }
         match isa {
             // SAFETY: the machine has what is asked for.
-            Isa::Avx512 if isa <= best() => return unsafe { avx512(kernel) },
+            Isa::Avx512 | Isa::Amx if Isa::Avx512 <= best() => return unsafe { avx512(kernel) },
             // SAFETY: as above; what has AVX-512 or AVX-VNNI here has AVX2 too.
             Isa::Avx2 | Isa::AvxVnni if Isa::Avx2 <= best() => return unsafe { avx2(kernel) },
             _ => {}
