@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::CpuError;
@@ -143,8 +144,13 @@ pub fn barrier_seconds(pool: &Pool) -> Result<f64, CpuError> {
 #[cfg(target_arch = "x86_64")]
 fn rate(pool: &Pool, ops_a_round: usize, run: impl Fn(usize) + Sync) -> Result<Option<f64>, CpuError> {
     let start = Instant::now();
-    pool.run(|_| run(ROUNDS))?;
-    Ok(Some((ROUNDS * ops_a_round * pool.threads()) as f64 / start.elapsed().as_secs_f64()))
+    // A busy machine may run fewer threads than the pool has.
+    let threads = AtomicUsize::new(0);
+    pool.run(|_| {
+        threads.fetch_add(1, Ordering::Relaxed);
+        run(ROUNDS);
+    })?;
+    Ok(Some((ROUNDS * ops_a_round * threads.into_inner()) as f64 / start.elapsed().as_secs_f64()))
 }
 
 /// Loops of independent chains on registers: as many accumulators as hide the latency, two operands that never change.

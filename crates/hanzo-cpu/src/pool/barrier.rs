@@ -4,7 +4,7 @@
 //! spin. But a spinning waiter on a machine that something else is using keeps the thread it waits for off its core. So the spin
 //! is bounded by time, and what comes after is a real sleep that gives the core away.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,13 +32,13 @@ impl Gate {
         }
     }
 
-    /// Returns once the value is not `old`, with what was written before it changed visible.
-    pub(super) fn wait(&self, old: u32, patience: Duration) {
+    /// Returns once the value is not `old`, with what was written before it changed visible; says how long it slept.
+    pub(super) fn wait(&self, old: u32, patience: Duration) -> Duration {
         let start = Instant::now();
         loop {
             for _ in 0..64 {
                 if self.value() != old {
-                    return;
+                    return Duration::ZERO;
                 }
                 std::hint::spin_loop();
             }
@@ -46,12 +46,15 @@ impl Gate {
                 break;
             }
         }
+        let asleep = Instant::now();
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.value.load(Ordering::SeqCst) == old {
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
+        asleep.elapsed()
     }
 }
 
@@ -59,25 +62,19 @@ impl Gate {
 #[derive(Debug)]
 pub(super) struct Poisoned;
 
-/// A reusable barrier of `threads` threads.
-#[derive(Debug)]
+/// A reusable barrier.
+#[derive(Debug, Default)]
 pub(super) struct Barrier {
-    threads: u32,
+    /// Threads that meet.
+    threads: AtomicU32,
+    /// Nanoseconds that they have slept here.
+    slept: AtomicU64,
     arrived: AtomicU32,
     poisoned: AtomicBool,
     gate: Gate,
 }
 
 impl Barrier {
-    pub(super) fn new(threads: u32) -> Self {
-        Barrier {
-            threads,
-            arrived: AtomicU32::new(0),
-            poisoned: AtomicBool::new(false),
-            gate: Gate::default(),
-        }
-    }
-
     pub(super) fn wait(&self, patience: Duration) -> Result<(), Poisoned> {
         self.wait_then(patience, || ())
     }
@@ -89,12 +86,15 @@ impl Barrier {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(Poisoned);
         }
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads.load(Ordering::Relaxed) {
             work();
             self.arrived.store(0, Ordering::Relaxed);
             self.gate.advance();
         } else {
-            self.gate.wait(generation, patience);
+            let slept = self.gate.wait(generation, patience);
+            if !slept.is_zero() {
+                self.slept.fetch_add(slept.as_nanos() as u64, Ordering::Relaxed);
+            }
         }
         if self.poisoned.load(Ordering::Acquire) { Err(Poisoned) } else { Ok(()) }
     }
@@ -105,8 +105,15 @@ impl Barrier {
         self.gate.advance();
     }
 
-    /// Makes a poisoned barrier usable again; only while no thread is inside.
-    pub(super) fn reset(&self) {
+    /// How long threads have slept here since the last [`reset`](Self::reset), all together.
+    pub(super) fn slept(&self) -> Duration {
+        Duration::from_nanos(self.slept.load(Ordering::Relaxed))
+    }
+
+    /// Makes it, poisoned or not, a barrier of `threads` threads; only while none is inside.
+    pub(super) fn reset(&self, threads: u32) {
+        self.threads.store(threads, Ordering::Relaxed);
+        self.slept.store(0, Ordering::Relaxed);
         self.arrived.store(0, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::SeqCst);
     }

@@ -4,6 +4,7 @@
 //! that is done takes chunks from the far end of the others' ranges, so that a thread whose core was taken away delays the step by one
 //! chunk and not by its whole share. What a chunk computes does not depend on who computes it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Loops that may be in flight at once: a thread that lags further behind than this finds its loop's board reused, which can
@@ -20,10 +21,10 @@ pub(super) const MAX_CHUNKS: usize = MASK as usize;
 #[repr(align(64))]
 struct Slot(AtomicU64);
 
-/// The chunk counters of a pool: `BOARDS` loops × threads. A slot holds loop tag (16 bits), first and last unclaimed chunk.
+/// The chunk counters of a pool: `BOARDS` loops × its threads. A slot holds loop tag (16 bits), first and last unclaimed chunk.
 #[derive(Debug)]
 pub(super) struct Claims {
-    threads: usize,
+    stride: usize,
     slots: Vec<Slot>,
 }
 
@@ -33,7 +34,7 @@ fn pack(tag: u64, lo: u64, hi: u64) -> u64 {
 
 impl Claims {
     pub(super) fn new(threads: usize) -> Self {
-        Claims { threads, slots: (0..BOARDS * threads).map(|_| Slot::default()).collect() }
+        Claims { stride: threads, slots: (0..BOARDS * threads).map(|_| Slot::default()).collect() }
     }
 
     /// Forgets all loops; only while no thread is claiming.
@@ -44,27 +45,27 @@ impl Claims {
     }
 
     /// The share of thread `t` of `threads` in `chunks`.
-    pub(super) fn share(chunks: usize, t: usize, threads: usize) -> std::ops::Range<usize> {
+    pub(super) fn share(chunks: usize, t: usize, threads: usize) -> Range<usize> {
         chunks * t / threads..chunks * (t + 1) / threads
     }
 
-    /// Next chunk of loop number `seq` (counted from 0 since [`reset`](Self::reset)) for thread `me`, or `None` when all are taken.
-    pub(super) fn next(&self, seq: u32, chunks: usize, me: usize) -> Option<usize> {
+    /// Next chunk of loop number `seq` (counted from 0 since [`reset`](Self::reset)) for thread `me` of `threads`, or `None` when all are
+    /// taken.
+    pub(super) fn next(&self, seq: u32, chunks: usize, me: usize, threads: usize) -> Option<usize> {
         let tag = u64::from(seq % 0xffff) + 1;
-        (0..self.threads).find_map(|i| {
-            let owner = (me + i) % self.threads;
-            self.take(seq, tag, chunks, owner, i != 0)
+        (0..threads).find_map(|i| {
+            let owner = (me + i) % threads;
+            self.take(seq, tag, Self::share(chunks, owner, threads), owner, i != 0)
         })
     }
 
-    fn take(&self, seq: u32, tag: u64, chunks: usize, owner: usize, steal: bool) -> Option<usize> {
-        let slot = &self.slots.get(seq as usize % BOARDS * self.threads + owner)?.0;
+    fn take(&self, seq: u32, tag: u64, share: Range<usize>, owner: usize, steal: bool) -> Option<usize> {
+        let slot = &self.slots.get(seq as usize % BOARDS * self.stride + owner)?.0;
         let mut seen = slot.load(Ordering::Relaxed);
         loop {
             let (lo, hi) = if seen >> (2 * BITS) == tag {
                 (seen & MASK, seen >> BITS & MASK)
             } else if seen == 0 || (tag + 0xffff - (seen >> (2 * BITS))) % 0xffff < 0x8000 {
-                let share = Self::share(chunks, owner, self.threads);
                 (share.start as u64, share.end as u64)
             } else {
                 return None; // a later loop is on this board: ours is over
@@ -93,7 +94,7 @@ mod tests {
             let claims = Claims::new(threads);
             for seq in 0..200 {
                 let mut seen = [0u8; 17];
-                while let Some(c) = claims.next(seq, 17, 0) {
+                while let Some(c) = claims.next(seq, 17, 0, threads) {
                     seen[c] += 1;
                 }
                 assert_eq!(seen, [1; 17]);
@@ -105,10 +106,10 @@ mod tests {
     fn a_laggard_finds_nothing_left() {
         let claims = Claims::new(2);
         for seq in 0..100 {
-            while claims.next(seq, 3, 0).is_some() {}
+            while claims.next(seq, 3, 0, 2).is_some() {}
         }
         for seq in 0..100 {
-            assert_eq!(claims.next(seq, 3, 1), None, "loop {seq}");
+            assert_eq!(claims.next(seq, 3, 1, 2), None, "loop {seq}");
         }
     }
 }

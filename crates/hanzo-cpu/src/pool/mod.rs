@@ -21,20 +21,22 @@
 
 mod barrier;
 mod claim;
+mod crew;
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::CpuError;
 use crate::isa::{CpuConfig, Isa};
 use barrier::{Barrier, Gate, Poisoned};
 use claim::Claims;
+use crew::Crew;
 
 /// How long a thread spins at a barrier before it sleeps: several times the longest imbalance of a step on a quiet machine.
 const BARRIER_PATIENCE: Duration = Duration::from_micros(60);
@@ -46,6 +48,8 @@ type Job = *const (dyn Fn(&Ctx<'_>) + Sync);
 
 struct Shared {
     threads: usize,
+    /// Number of the current run (that of `start`) and of its threads, the first so many: `run << 32 | threads`.
+    active: AtomicU64,
     isa: Isa,
     barrier: Barrier,
     claims: Claims,
@@ -70,7 +74,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Held during a run: runs of several callers follow one another.
-    turn: Mutex<()>,
+    turn: Mutex<Crew>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -117,16 +121,17 @@ impl Pool {
         let threads = threads.clamp(1, 1024);
         let shared = Arc::new(Shared {
             threads,
+            active: AtomicU64::new(0),
             isa,
-            barrier: Barrier::new(threads as u32),
+            barrier: Barrier::default(),
             claims: Claims::new(threads),
             start: Gate::default(),
-            end: Barrier::new(threads as u32),
+            end: Barrier::default(),
             job: UnsafeCell::new(None),
             shutdown: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(Crew::new(threads)) };
         for index in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let worker = std::thread::Builder::new()
@@ -153,7 +158,7 @@ impl Pool {
         self.shared.isa
     }
 
-    /// Number of threads that take part in a run.
+    /// Number of threads that take part in a run, at most: fewer do while another program has a core.
     pub fn threads(&self) -> usize {
         self.shared.threads
     }
@@ -167,11 +172,15 @@ impl Pool {
         if INSIDE.replace(true) {
             return Err(CpuError::NestedRun);
         }
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut crew = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &*self.shared;
+        let begin = Instant::now();
+        let active = crew.begin(begin);
         shared.claims.reset();
-        shared.barrier.reset();
-        shared.end.reset();
+        shared.barrier.reset(active as u32);
+        shared.end.reset(active as u32);
+        let run = shared.start.value().wrapping_add(1);
+        shared.active.store(u64::from(run) << 32 | active as u64, Ordering::Relaxed);
         let job: &(dyn Fn(&Ctx<'_>) + Sync) = &work;
         // SAFETY: only the lifetime changes. The pointer is read by workers between `start` and `end` of this run, and we do not
         // return (or unwind: `enter` catches) before all of them have passed `end`.
@@ -179,12 +188,14 @@ impl Pool {
         // SAFETY: all workers wait at `start`; see `Sync for Shared`.
         unsafe { *shared.job.get() = Some(job) };
         shared.start.advance();
-        enter(shared, 0, job);
+        enter(shared, 0, active, job);
         let _ = shared.end.wait(BARRIER_PATIENCE);
         // SAFETY: as above; all workers have passed `end`.
         unsafe { *shared.job.get() = None };
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(turn);
+        let now = Instant::now();
+        crew.end(now, now - begin, shared.barrier.slept() + shared.end.slept());
+        drop(crew);
         INSIDE.set(false);
         panic.map_or(Ok(()), |message| Err(CpuError::WorkerPanic(message)))
     }
@@ -202,24 +213,32 @@ impl Drop for Pool {
 
 fn worker(shared: &Shared, index: usize) {
     INSIDE.set(true);
-    let mut seen = 0;
+    let (mut seen, mut patience) = (0, IDLE_PATIENCE);
     loop {
-        shared.start.wait(seen, IDLE_PATIENCE);
-        seen = seen.wrapping_add(1);
+        shared.start.wait(seen, patience);
+        seen = shared.start.value();
         if shared.shutdown.load(Ordering::SeqCst) {
             return;
         }
+        // Whoever is left out of a run may come so late that the next one is being prepared: a run waits for its own threads only.
+        let active = shared.active.load(Ordering::Relaxed);
+        let threads = (active & u64::from(u32::MAX)) as usize;
+        if active >> 32 != u64::from(seen) || index >= threads {
+            patience = Duration::ZERO;
+            continue;
+        }
+        patience = IDLE_PATIENCE;
         // SAFETY: written before `start` advanced, not changed before `end`.
         if let Some(job) = unsafe { *shared.job.get() } {
-            enter(shared, index, job);
+            enter(shared, index, threads, job);
         }
         let _ = shared.end.wait(BARRIER_PATIENCE);
     }
 }
 
 /// Runs the job on this thread; a panic releases the others and is noted.
-fn enter(shared: &Shared, index: usize, job: Job) {
-    let ctx = Ctx { index, threads: shared.threads, shared, seq: Cell::new(0) };
+fn enter(shared: &Shared, index: usize, threads: usize, job: Job) {
+    let ctx = Ctx { index, threads, shared, seq: Cell::new(0) };
     // SAFETY: the pointer is valid for the run (see `Pool::run`).
     let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job)(&ctx) }));
     if let Err(payload) = result {
@@ -273,7 +292,7 @@ impl Ctx<'_> {
         let seq = self.seq.get();
         self.seq.set(seq + 1);
         debug_assert!(chunks <= claim::MAX_CHUNKS);
-        while let Some(chunk) = self.shared.claims.next(seq, chunks, self.index) {
+        while let Some(chunk) = self.shared.claims.next(seq, chunks, self.index, self.threads) {
             work(chunk);
         }
     }
@@ -288,6 +307,13 @@ impl Ctx<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
+
+    /// A pool that no neighbour takes threads from.
+    fn pinned(threads: usize) -> Pool {
+        let pool = Pool::new(threads).unwrap();
+        pool.turn.lock().unwrap().set_active(threads);
+        pool
+    }
 
     #[test]
     fn every_chunk_is_done_once_and_barriers_order_phases() {
@@ -328,7 +354,7 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_and_the_pool_lives_on() {
         for threads in 1..=3 {
-            let pool = Pool::new(threads).unwrap();
+            let pool = pinned(threads);
             for guilty in 0..threads {
                 let err = pool.run(|ctx| {
                     assert!(ctx.index() != guilty, "thread {guilty} fell");
@@ -364,6 +390,25 @@ mod tests {
             let err = pool.run(|ctx| ctx.barrier_then(|| panic!("the last fell")));
             assert!(matches!(err, Err(CpuError::WorkerPanic(m)) if m.contains("fell")));
             pool.run(|ctx| ctx.barrier()).unwrap();
+        }
+    }
+
+    #[test]
+    fn runs_of_any_number_of_threads_follow_one_another() {
+        let pool = Pool::new(4).unwrap();
+        for round in 0..400 {
+            // As if neighbours came and went.
+            let active = 1 + (round * 7 + round / 5) % 4;
+            pool.turn.lock().unwrap().set_active(active);
+            let (n, chunks) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            pool.run(|ctx| {
+                assert_eq!(ctx.threads(), active);
+                n.fetch_add(1, Ordering::Relaxed);
+                ctx.claim(23, |_| _ = chunks.fetch_add(1, Ordering::Relaxed));
+                ctx.barrier();
+                assert_eq!((n.load(Ordering::Relaxed), chunks.load(Ordering::Relaxed)), (active, 23));
+            })
+            .unwrap();
         }
     }
 
