@@ -27,6 +27,8 @@ pub(super) struct Crew {
     trial: Option<Instant>,
     /// Whether the window at hand is a trial.
     trying: bool,
+    /// Whether the window before was lost, too: one alone may be a page fault or a short visitor.
+    warned: bool,
 }
 
 impl Crew {
@@ -39,6 +41,7 @@ impl Crew {
             rest: REST,
             trial: None,
             trying: false,
+            warned: false,
         }
     }
 
@@ -64,11 +67,13 @@ impl Crew {
         }
         let lost = self.slept.as_secs_f64() > LOST * self.wall.as_secs_f64();
         (self.wall, self.slept) = (Duration::ZERO, Duration::ZERO);
-        if lost {
+        let warned = std::mem::replace(&mut self.warned, lost);
+        if lost && (warned || self.trying) {
             // A trial that failed: the next one comes later.
             self.rest = if self.trying { (2 * self.rest).min(LONGEST_REST) } else { REST };
             self.active -= 1;
             self.trial = Some(now + self.rest);
+            self.warned = false;
         } else if self.trying {
             self.rest = REST;
         }
