@@ -8,4 +8,5 @@ pub mod math;
 pub mod matmul;
 pub mod norm;
 pub mod quantize;
+pub mod registry;
 pub mod weights;

@@ -1,0 +1,166 @@
+//! Every kernel that the crate knows, in one table: what the proofs compile, what the cost model weighs, what `hanzo kernels` lists.
+//!
+//! A kernel joins by one [`Family`] in [`FAMILIES`]; nothing else names it. An [`Instance`] is a family with its parameters chosen, together
+//! with a launch that stands for its use: the shapes of an 8-billion-parameter model at one decoded token, or at a prompt of 512.
+
+use hanzo_quant::canonical::GROUP;
+use hanzo_quant::{Format, QuantType};
+
+use super::layout::Layout;
+use super::norm::Residual;
+use super::{matmul, norm, quantize};
+use crate::kernel::{Kernel, KernelError};
+
+/// A kernel before its parameters are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// A lower-case C identifier.
+    pub name: &'static str,
+    /// What it computes, in one line.
+    pub about: &'static str,
+    /// Its representative instances for subgroups of that many lanes; none where it does not run at that width.
+    pub instances: fn(u32) -> Vec<Instance>,
+}
+
+/// A kernel with its parameters chosen.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// Unique in the registry, a lower-case C identifier that begins with the family's name.
+    pub name: String,
+    /// The weights' format, where the kernel reads any.
+    pub format: Option<&'static Format>,
+    /// The kernel, not optimized, or why it cannot be.
+    pub kernel: Result<Kernel, KernelError>,
+    /// A launch that stands for its use.
+    pub launch: Launch,
+}
+
+/// A launch's shape.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Launch {
+    /// In words: "4096 × 4096, 1 row".
+    pub shape: String,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    /// Bits of the parameters, in the kernel's order.
+    pub params: Vec<u32>,
+    /// What a load from the named buffer gives, where loop bounds or conditions depend on it (lengths, expert ids).
+    pub reads: Vec<(&'static str, u32)>,
+}
+
+/// All families, in the order of a layer's work.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "rms_norm",
+        about: "row norm",
+        instances: |subgroup| vec![norm_instance(subgroup, Residual::None)],
+    },
+    Family {
+        name: "add_rms_norm",
+        about: "residual sum and row norm",
+        instances: |subgroup| vec![norm_instance(subgroup, Residual::Add)],
+    },
+    Family {
+        name: "quantize_q8",
+        about: "activations to int8 with a scale a group",
+        instances: |subgroup| vec![quantize_instance(subgroup)],
+    },
+    Family {
+        name: "qmatvec",
+        about: "quantized weights by few rows of activations",
+        instances: |subgroup| {
+            layouts()
+                .flat_map(|layout| [1, 4].map(|batch| matvec_instance(subgroup, layout, batch)))
+                .collect()
+        },
+    },
+];
+
+/// The instances of all families for subgroups of that many lanes.
+pub fn instances(subgroup: u32) -> impl Iterator<Item = (&'static Family, Instance)> {
+    FAMILIES.iter().flat_map(move |family| (family.instances)(subgroup).into_iter().map(move |i| (family, i)))
+}
+
+/// The layout of every block format, in the order of [`QuantType::ALL`].
+pub fn layouts() -> impl Iterator<Item = Layout> {
+    QuantType::ALL.iter().filter_map(|t| Layout::of(t.format()))
+}
+
+/// Width of the model whose shapes stand for all.
+pub const HIDDEN: u32 = 4096;
+
+fn norm_instance(subgroup: u32, residual: Residual) -> Instance {
+    let name = if residual == Residual::Add { "add_rms_norm" } else { "rms_norm" };
+    Instance {
+        name: name.to_owned(),
+        format: None,
+        kernel: norm::rms_norm(subgroup, residual),
+        launch: Launch {
+            shape: format!("512 rows of {HIDDEN}"),
+            grid: [512, 1, 1],
+            params: vec![HIDDEN, 1e-5f32.to_bits()],
+            reads: vec![],
+        },
+    }
+}
+
+fn quantize_instance(subgroup: u32) -> Instance {
+    let groups = 512 * HIDDEN / GROUP as u32;
+    let kernel = quantize::quantize_q8(subgroup);
+    let workgroup = kernel.as_ref().map_or(1, |k| k.workgroup);
+    Instance {
+        name: "quantize_q8".to_owned(),
+        format: None,
+        kernel,
+        launch: Launch {
+            shape: format!("512 rows of {HIDDEN}"),
+            grid: [(groups * 8).div_ceil(workgroup), 1, 1],
+            params: vec![groups],
+            reads: vec![],
+        },
+    }
+}
+
+fn matvec_instance(subgroup: u32, layout: Layout, batch: u32) -> Instance {
+    let kernel = matmul::qmatvec(layout, subgroup, batch);
+    let rows_at_once = kernel.as_ref().map_or(1, |k| k.workgroup / k.subgroup);
+    Instance {
+        name: format!("qmatvec_{}_x{batch}", layout.format.name.to_lowercase()),
+        format: Some(layout.format),
+        kernel,
+        launch: Launch {
+            shape: format!("{HIDDEN} × {HIDDEN}, rows: {batch}"),
+            grid: [HIDDEN.div_ceil(rows_at_once), 1, 1],
+            params: vec![HIDDEN / GROUP as u32, HIDDEN, batch],
+            reads: vec![],
+        },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn instances_build_at_every_width_and_launch_with_what_they_declare() {
+        let mut seen = HashSet::new();
+        for subgroup in [8, 16, 32, 64] {
+            for (family, i) in instances(subgroup) {
+                let kernel = i.kernel.unwrap_or_else(|e| panic!("{}: {e}", i.name));
+                assert!(i.name.starts_with(family.name), "{} of {}", i.name, family.name);
+                assert!(seen.insert((subgroup, i.name.clone())), "{} stands twice", i.name);
+                assert_eq!(kernel.subgroup, subgroup, "{}", i.name);
+                assert_eq!(kernel.params.len(), i.launch.params.len(), "{}", i.name);
+                assert!(i.launch.grid.iter().all(|&n| n > 0), "{}: an empty launch", i.name);
+                for (name, _) in &i.launch.reads {
+                    assert!(kernel.buffers.iter().any(|b| b.name == *name), "{} has no `{name}`", i.name);
+                }
+            }
+        }
+        let formats = QuantType::ALL.iter().filter(|t| t.format().int.is_some()).count();
+        assert_eq!(seen.iter().filter(|(w, n)| *w == 32 && n.starts_with("qmatvec")).count(), 2 * formats);
+    }
+}
