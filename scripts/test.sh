@@ -91,6 +91,17 @@ fetch_clients() {
   export HANZO_TEST_PYTHON=$venv/bin/python
 }
 
+# NVIDIA's run-time compiler, as a wheel: compiles the CUDA kernels without driver or GPU.
+fetch_nvrtc() {
+  have_venv || return 0
+  if "$venv/bin/pip" install --quiet --disable-pip-version-check 'nvidia-cuda-nvrtc-cu12==12.9.86'; then
+    HANZO_TEST_CUDA=$("$venv/bin/python" -c 'import nvidia.cuda_nvrtc as m; print(list(m.__path__)[0])')/lib
+    export HANZO_TEST_CUDA
+  else
+    lack NVRTC "compiling the CUDA kernels"
+  fi
+}
+
 node_is_new() {
   node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null
 }
@@ -122,11 +133,14 @@ fetch_browser() {
 if $quick; then
   lack "real models" "tests on real models (--quick)"
   lack "a browser" "tests of the web page in a browser (--quick)"
+  lack "NVRTC" "compiling the CUDA kernels (--quick)"
 else
   say "real models"
   fetch_models
   say "clients"
   fetch_clients
+  say "device compilers"
+  fetch_nvrtc
   say "browser"
   fetch_browser
 fi
