@@ -48,6 +48,12 @@ if ! command -v c++ >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev
 fi
 command -v c++ >/dev/null || lack "a C++ compiler" "running CUDA, HIP and Metal kernels as text"
 
+# clang compiles the HIP kernels for AMD's GPUs.
+if ! command -v clang++-19 >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends clang-19 lld-19 >/dev/null || true
+fi
+command -v clang++-19 >/dev/null || lack "clang 19 with lld" "compiling the HIP kernels"
+
 # Mesa's lavapipe runs the Vulkan kernels on the CPU, with the validation layers listening.
 if ! command -v spirv-val >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   apt-get update -qq && apt-get install -y -qq --no-install-recommends \

@@ -43,7 +43,7 @@ HZ_FN uchar hz_u8(uint a) { return uchar(a); }
 HZ_FN ushort hz_u16(uint a) { return ushort(a); }
 HZ_FN float hz_f16_to_f32(hz_f16 a) { return float(__builtin_bit_cast(_Float16, a)); }
 HZ_FN hz_f16 hz_f32_to_f16(float a) { return __builtin_bit_cast(hz_f16, _Float16(a)); }
-#ifdef __gfx9__
+#ifdef __GFX9__
 HZ_FN int hz_dot4(uint a, uint b, int c) { return __builtin_amdgcn_sdot4(int(a), int(b), c, false); }
 // No mixed dot product: a − 128 is signed, and 128·Σb makes up for it.
 HZ_FN int hz_dot4_us(uint a, uint b, int c) {
