@@ -162,21 +162,18 @@ impl<'a> Emitter<'a> {
             Elem::F32 => self.b.type_float(32, None),
             Elem::I32 => self.b.type_int(32, 1),
             Elem::U32 => self.b.type_int(32, 0),
-            Elem::F16 | Elem::U16 => {
-                self.capability(Capability::Int16);
-                self.b.type_int(16, 0)
-            }
-            Elem::U8 => {
-                self.capability(Capability::Int8);
-                self.b.type_int(8, 0)
-            }
+            Elem::F16 | Elem::U16 => self.b.type_int(16, 0),
+            Elem::U8 => self.b.type_int(8, 0),
         }
     }
 
-    fn capability(&mut self, c: Capability) {
+    fn declares(&self, c: Capability) -> bool {
         let declared = self.b.module_ref().capabilities.iter();
-        let declared = declared.flat_map(|i| &i.operands).any(|o| *o == Operand::Capability(c));
-        if !declared {
+        declared.flat_map(|i| &i.operands).any(|o| *o == Operand::Capability(c))
+    }
+
+    fn capability(&mut self, c: Capability) {
+        if !self.declares(c) {
             self.b.capability(c);
         }
     }
@@ -200,8 +197,8 @@ impl<'a> Emitter<'a> {
             self.capability(Capability::StorageBuffer8BitAccess);
             self.extension("SPV_KHR_8bit_storage");
         } else if elem.bytes() == 2 {
+            // Part of SPIR-V 1.3: no extension.
             self.capability(Capability::StorageBuffer16BitAccess);
-            self.extension("SPV_KHR_16bit_storage");
         }
         let scalar = self.elem(elem);
         let element = if lanes == 1 { scalar } else { self.b.type_vector(scalar, lanes.into()) };
@@ -247,6 +244,12 @@ impl<'a> Emitter<'a> {
             self.tables.push(place);
         }
         for s in &kernel.shared {
+            // Narrow elements of buffers come with their storage capabilities; those of workgroup memory need the types themselves.
+            match s.elem.bytes() {
+                1 => self.capability(Capability::Int8),
+                2 => self.capability(Capability::Int16),
+                _ => {}
+            }
             let element = self.elem(s.elem);
             let len = self.u32(s.len);
             let array = self.b.type_array(element, len);
@@ -284,9 +287,6 @@ impl<'a> Emitter<'a> {
             if self.inputs[slot].is_some() {
                 continue;
             }
-            if matches!(b, Builtin::Lane | Builtin::SubgroupId) {
-                self.capability(Capability::GroupNonUniform);
-            }
             let scalar = self.b.type_int(32, 0);
             let ty = if lanes == 1 { scalar } else { self.b.type_vector(scalar, lanes) };
             let pointer = self.b.type_pointer(None, StorageClass::Input, ty);
@@ -318,6 +318,12 @@ impl<'a> Emitter<'a> {
         self.block(&self.kernel.body)?;
         self.b.ret()?;
         self.b.end_function()?;
+        // Whoever shuffles or votes may ask for its lane: those capabilities hold this one.
+        let asks = self.inputs[LANE].or(self.inputs[SUBGROUP_ID]).is_some();
+        let implied = [Capability::GroupNonUniformShuffle, Capability::GroupNonUniformBallot];
+        if asks && !implied.into_iter().any(|c| self.declares(c)) {
+            self.capability(Capability::GroupNonUniform);
+        }
         let interface = self.interface.clone();
         self.b.entry_point(ExecutionModel::GLCompute, main, "main", interface);
         self.b.execution_mode(main, ExecutionMode::LocalSize, [self.kernel.workgroup, 1, 1]);
