@@ -1,30 +1,36 @@
-// Metal's words, as far as kernels use them. Stands for <metal_stdlib>. Address spaces are checked by clang where it compiles this
-// (HZS_ADDRESS_SPACES); attributes in [[…]] that it does not know are ignored, as C++ asks.
+// Metal's words, as far as kernels use them. Stands for <metal_stdlib>. With HZS_ADDRESS_SPACES, clang checks address spaces as Metal's
+// compiler does: each is a type of its own (such text is only checked, not run). Attributes in [[…]] that it does not know are ignored, as
+// C++ asks.
 #pragma once
 #define HZ_SHIM
 #include "fibre.h"
 #ifdef HZS_ADDRESS_SPACES
 #define device __attribute__((address_space(1)))
+#define constant __attribute__((address_space(2))) const
+#define threadgroup __attribute__((address_space(3)))
 #else
 #define device
-#endif
 #define constant const
 #define threadgroup
-#define HZ_SHARED static
+#endif
+#define thread
+#define HZ_SHARED static threadgroup
 namespace metal {
 typedef unsigned uint;
 typedef unsigned short ushort;
 typedef unsigned char uchar;
+#ifdef HZS_ADDRESS_SPACES
+#define HZS_VECTOR(type, name) typedef type name##2 __attribute__((ext_vector_type(2))), name##4 __attribute__((ext_vector_type(4)));
+#else
 template <class T> struct vec2 { T x, y; };
 template <class T> struct vec4 { T x, y, z, w; };
-typedef vec2<uint> uint2;
-typedef vec4<uint> uint4;
-typedef vec2<int> int2;
-typedef vec4<int> int4;
-typedef vec2<float> float2;
-typedef vec4<float> float4;
-typedef vec4<int8_t> char4;
-typedef vec4<uint8_t> uchar4;
+#define HZS_VECTOR(type, name) typedef vec2<type> name##2; typedef vec4<type> name##4;
+#endif
+HZS_VECTOR(uint, uint)
+HZS_VECTOR(int, int)
+HZS_VECTOR(float, float)
+HZS_VECTOR(int8_t, char)
+HZS_VECTOR(uint8_t, uchar)
 struct uint3 { uint x, y, z; };
 struct half {
     uint16_t bits;

@@ -51,7 +51,7 @@ template <class T> HZ_FN T hz_reduce_max(T a) { for (uint o = HZ_SUBGROUP / 2; o
 #define hz_atomic(op, p, v) atomic_fetch_##op##_explicit(hz_atomic_ptr(p), v, memory_order_relaxed)
 HZ_FN device atomic_int* hz_atomic_ptr(device int* p) { return (device atomic_int*)p; }
 HZ_FN device atomic_uint* hz_atomic_ptr(device uint* p) { return (device atomic_uint*)p; }
-#ifndef HZ_SHIM
+#if !defined(HZ_SHIM) || defined(HZS_ADDRESS_SPACES)
 HZ_FN threadgroup atomic_int* hz_atomic_ptr(threadgroup int* p) { return (threadgroup atomic_int*)p; }
 HZ_FN threadgroup atomic_uint* hz_atomic_ptr(threadgroup uint* p) { return (threadgroup atomic_uint*)p; }
 #endif
