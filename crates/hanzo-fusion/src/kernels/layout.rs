@@ -69,6 +69,14 @@ impl Layout {
         }
     }
 
+    /// What is still to be taken from every packed code: linear codes of fewer than eight bits are packed without their offset.
+    pub fn code_offset(&self) -> u8 {
+        match self.view.codes {
+            Codes::Linear { bits, offset } if bits < 8 => offset,
+            _ => 0,
+        }
+    }
+
     /// Bytes of scales and mins a group.
     pub fn scale_bytes(&self) -> usize {
         let kinds = usize::from(self.view.sc_bits > 0) + usize::from(self.view.m_bits > 0);

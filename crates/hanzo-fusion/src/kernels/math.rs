@@ -37,3 +37,43 @@ pub fn sigmoid<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
     let t = exp(k, -x.abs());
     x.lt(0.0).select(t, 1.0) / (t + 1.0)
 }
+
+/// `x · sigmoid(x)`.
+pub fn silu<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    m::GATE_MIN.val(k).max(x) * sigmoid(k, x)
+}
+
+/// GELU, tanh form.
+pub fn gelu_tanh<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    let u = x * (x * x).fma(m::GELU_B, m::GELU_A);
+    m::GATE_MIN.val(k).max(x) * sigmoid(k, u)
+}
+
+/// GELU, erf form.
+pub fn gelu_erf<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    let half = m::GATE_MIN.val(k).max(x) * 0.5;
+    half * (erf(k, x * std::f32::consts::FRAC_1_SQRT_2) + 1.0)
+}
+
+/// Hyperbolic tangent.
+pub fn tanh<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    let z = x * x;
+    let near = (x * z).fma(horner(&m::TANH, z, k), x);
+    let a = x.abs();
+    let far = 1.0 - 2.0 / (exp(k, a + a) + 1.0);
+    copy_sign(a.lt(m::TANH_SPLIT).select(near, far), x)
+}
+
+/// The error function.
+pub fn erf<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    let z = x * x;
+    let near = x.fma(horner(&m::ERF, z, k), x);
+    let a = 4.0.val(k).min(x.abs());
+    let far = 1.0 - exp(k, a * horner(&m::ERFC_LOG, a, k));
+    copy_sign(a.lt(m::ERF_SPLIT).select(near, far), x)
+}
+
+/// The magnitude of `x` with the sign of `sign`.
+fn copy_sign<'k>(x: Val<'k, f32>, sign: Val<'k, f32>) -> Val<'k, f32> {
+    ((x.bits() & 0x7fff_ffff) | (sign.bits() & 0x8000_0000)).as_f32()
+}

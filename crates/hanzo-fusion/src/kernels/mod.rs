@@ -6,7 +6,10 @@
 pub mod layout;
 pub mod math;
 pub mod matmul;
+pub mod moe;
 pub mod norm;
+pub mod pointwise;
 pub mod quantize;
+pub mod reduce;
 pub mod registry;
 pub mod weights;

@@ -33,6 +33,13 @@ pub struct GroupCodes<'k> {
     pub offset: u8,
 }
 
+impl<'k> GroupCodes<'k> {
+    /// Signed bytes, `offset` too large.
+    pub fn signed(words: [Val<'k, u32>; WORDS], offset: u8) -> Self {
+        Self { words, kind: Dot::SignedSigned, offset }
+    }
+}
+
 /// Scale and min of a sub-block, in f32.
 #[derive(Clone, Copy, Debug)]
 pub struct SubBlock<'k> {
@@ -69,16 +76,14 @@ impl<'k> Weights<'k> {
         let n = self.layout.code_words();
         let first = (row * self.groups + g) * n as u32;
         let words = self.load(first, n);
-        let signed = |words| GroupCodes { words, kind: Dot::SignedSigned, offset: 0 };
-        match self.layout.view.codes {
-            Codes::Linear { bits: 8, .. } => signed(std::array::from_fn(|i| words[i])),
-            Codes::Linear { bits, offset } => {
-                // Up to 7 bits are as good signed as unsigned.
-                GroupCodes { words: self.spread(&words, bits), kind: Dot::SignedSigned, offset }
-            }
-            Codes::Table { bits, .. } => signed(self.spread(&words, bits).map(|word| self.lookup(word))),
-            Codes::Grid(grid) => signed(self.grid(&words, &grid)),
-        }
+        let bytes = match self.layout.view.codes {
+            Codes::Linear { bits: 8, .. } => std::array::from_fn(|i| words[i]),
+            // Up to 7 bits are as good signed as unsigned.
+            Codes::Linear { bits, .. } => self.spread(&words, bits),
+            Codes::Table { bits, .. } => self.spread(&words, bits).map(|word| self.lookup(word)),
+            Codes::Grid(grid) => self.grid(&words, &grid),
+        };
+        GroupCodes::signed(bytes, self.layout.code_offset())
     }
 
     /// `n` words from `first`, a multiple of `n`, in the widest loads that divide `n`.
