@@ -1,8 +1,16 @@
 //! The engine's device kernels, each written once in the kernel language.
 //!
 //! A kernel is a function from what may differ (format, subgroup width, rows at a time) to a [`crate::kernel::Kernel`]. What is quantized
-//! is read through [`weights`], which knows every block format by its integer view: no kernel names one.
+//! is read through [`weights`], which knows every block format by its integer view: no kernel names one. Buffers and parameters are named in
+//! the doc of what makes the kernel, in no particular order: bind them by [`crate::kernel::Kernel::buffers`].
+//!
+//! Every kernel keeps the order of operations of its CPU counterpart, so their results can be compared bit by bit; `add_rms_norm` and
+//! everything else that divides is off by the quotient's 2.5 ulp on Vulkan only.
 
+pub mod argmax;
+pub mod copy;
+pub mod embed;
+pub mod kv;
 pub mod layout;
 pub mod math;
 pub mod matmul;
@@ -12,4 +20,5 @@ pub mod pointwise;
 pub mod quantize;
 pub mod reduce;
 pub mod registry;
+pub mod rope;
 pub mod weights;

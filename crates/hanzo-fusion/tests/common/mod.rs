@@ -93,7 +93,7 @@ pub(crate) fn run_text(dialect: Dialect, name: &str, cases: &[Case]) -> Option<V
     }
     std::fs::write(dir.join("input"), input).unwrap();
     let built = Command::new(&compiler)
-        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fno-strict-aliasing"])
+        .args(["-std=c++17", "-O0", "-ffp-contract=off", "-w", "-fno-strict-aliasing"])
         .arg("-I")
         .arg(&shim)
         .arg("-I")

@@ -9,3 +9,4 @@ mod experts;
 mod harness;
 mod matmul;
 mod rows;
+mod tokens;

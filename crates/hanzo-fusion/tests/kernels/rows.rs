@@ -22,7 +22,7 @@ pub(crate) fn row_fold(x: &[f32], step: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
     let squares = row_fold(x, |acc, x| x.mul_add(x, acc));
     let inv = 1.0 / (squares / x.len() as f32 + eps).sqrt();
     x.iter().zip(weight).map(|(x, w)| x * inv * w).collect()

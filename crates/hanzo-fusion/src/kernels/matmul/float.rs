@@ -50,7 +50,8 @@ impl Float {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// As kernels' names have it.
+    pub(in crate::kernels) fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
