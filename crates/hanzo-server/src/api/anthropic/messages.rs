@@ -18,7 +18,7 @@ use crate::api::openai::sampling::{Length, MOST, Sampling};
 use crate::api::openai::{messages, tools::ToolUse};
 use crate::context::{Notes, RequestId};
 use crate::error::ApiError;
-use crate::generate::blocking;
+use crate::generate::{blocking, written};
 use crate::ids;
 use crate::json::{JsonBody, OneOrMany, within};
 use crate::model::LoadedModel;
@@ -78,7 +78,8 @@ pub(super) async fn create(
     let manner = Manner { id: ids::unique("msg_"), model };
     let generation = job.start(&app, &id, &notes).await?;
     if stream {
-        return Ok(sse::response(reply::events(generation, manner), app.config.limits.keep_alive));
+        let events = written([generation], reply::Writer::new(manner));
+        return Ok(sse::response(events, app.config.limits.keep_alive));
     }
     let (replies, usage) = generation.collect().await?;
     let reply = replies.into_iter().next().unwrap_or_default();

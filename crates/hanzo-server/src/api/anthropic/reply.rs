@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Call, End, EndReason, Event, Generation, Part, Reply, Usage};
+use crate::generate::{Call, End, EndReason, Event, Part, Reply, Usage, Write};
 use crate::model::LoadedModel;
 use crate::sse;
 
@@ -83,114 +82,103 @@ enum Open {
     Text,
 }
 
+/// Writes the events of a streamed reply.
 #[derive(Debug)]
-struct Writer {
+pub(super) struct Writer {
+    manner: Manner,
     open: Open,
     /// Index of the open block, or of the next.
     index: usize,
-    out: Vec<Bytes>,
+    end: Option<End>,
+}
+
+fn event(name: &str, mut fields: Value) -> Bytes {
+    fields["type"] = name.into();
+    sse::named(name, &fields)
 }
 
 impl Writer {
-    fn event(&mut self, name: &str, mut fields: Value) {
-        fields["type"] = name.into();
-        self.out.push(sse::named(name, &fields));
+    pub(super) fn new(manner: Manner) -> Self {
+        Self { manner, open: Open::None, index: 0, end: None }
     }
 
-    fn start(&mut self, block: Value) {
-        let index = self.index;
-        self.event("content_block_start", json!({"index": index, "content_block": block}));
+    fn start(&self, block: Value) -> Bytes {
+        event("content_block_start", json!({"index": self.index, "content_block": block}))
     }
 
-    fn delta(&mut self, delta: Value) {
-        let index = self.index;
-        self.event("content_block_delta", json!({"index": index, "delta": delta}));
+    fn delta(&self, delta: Value) -> Bytes {
+        event("content_block_delta", json!({"index": self.index, "delta": delta}))
     }
 
-    fn stop(&mut self) {
-        let index = self.index;
-        self.event("content_block_stop", json!({"index": index}));
+    fn stop(&mut self) -> Bytes {
+        let stop = event("content_block_stop", json!({"index": self.index}));
         self.index += 1;
         self.open = Open::None;
+        stop
     }
 
     /// Closes whatever is open but `wanted`, and opens that.
-    fn switch(&mut self, wanted: Open) {
+    fn switch(&mut self, wanted: Open, out: &mut Vec<Bytes>) {
         if self.open == wanted {
             return;
         }
         if self.open != Open::None {
-            self.stop();
+            out.push(self.stop());
         }
         match wanted {
             Open::None => {}
-            Open::Thinking => self.start(json!({"type": "thinking", "thinking": "", "signature": ""})),
-            Open::Text => self.start(json!({"type": "text", "text": ""})),
+            Open::Thinking => {
+                out.push(self.start(json!({"type": "thinking", "thinking": "", "signature": ""})));
+            }
+            Open::Text => out.push(self.start(json!({"type": "text", "text": ""}))),
         }
         self.open = wanted;
     }
 
-    fn part(&mut self, part: Part) {
+    fn part(&mut self, part: Part, out: &mut Vec<Bytes>) {
         match part {
             Part::Reasoning(text) => {
-                self.switch(Open::Thinking);
-                self.delta(json!({"type": "thinking_delta", "thinking": text}));
+                self.switch(Open::Thinking, out);
+                out.push(self.delta(json!({"type": "thinking_delta", "thinking": text})));
             }
             Part::Content(text) => {
-                self.switch(Open::Text);
-                self.delta(json!({"type": "text_delta", "text": text}));
+                self.switch(Open::Text, out);
+                out.push(self.delta(json!({"type": "text_delta", "text": text})));
             }
             Part::Call(call) => {
-                self.switch(Open::None);
-                self.start(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}));
-                self.delta(json!({"type": "input_json_delta", "partial_json": call.arguments}));
-                self.stop();
+                self.switch(Open::None, out);
+                let block = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
+                out.push(self.start(block));
+                out.push(self.delta(json!({"type": "input_json_delta", "partial_json": call.arguments})));
+                out.push(self.stop());
             }
         }
     }
+}
 
-    fn write(&mut self, event: Event) {
-        event.parts.into_iter().for_each(|part| self.part(part));
+impl Write for Writer {
+    fn begin(&mut self, out: &mut Vec<Bytes>) {
+        let message = self.manner.message(Vec::new(), None, usage(&Usage::default()));
+        out.push(event("message_start", json!({"message": message})));
     }
 
-    fn end(&mut self, end: Option<&End>, used: &Usage) {
-        self.switch(Open::None);
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
+        event.parts.into_iter().for_each(|part| self.part(part, out));
+        self.end = event.end.or(self.end.take());
+    }
+
+    fn end(&mut self, used: &Usage, out: &mut Vec<Bytes>) {
+        self.switch(Open::None, out);
+        let end = self.end.as_ref();
         let delta = json!({
             "stop_reason": end.map(stop_reason),
             "stop_sequence": end.and_then(|e| e.stop.as_deref()),
         });
-        self.event("message_delta", json!({"delta": delta, "usage": usage(used)}));
-        self.event("message_stop", json!({}));
+        out.push(event("message_delta", json!({"delta": delta, "usage": usage(used)})));
+        out.push(event("message_stop", json!({})));
     }
 
-    fn failed(&mut self, error: &ApiError) {
-        self.out.push(sse::named("error", &error.body(Dialect::Anthropic)));
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        out.push(sse::named("error", &error.body(Dialect::Anthropic)));
     }
-}
-
-/// The events of a streamed reply.
-pub(super) fn events(generation: Generation, manner: Manner) -> impl Stream<Item = Bytes> + Send + 'static {
-    let message = manner.message(Vec::new(), None, usage(&Usage::default()));
-    let start = sse::named("message_start", &json!({"type": "message_start", "message": message}));
-    let writer = Writer { open: Open::None, index: 0, out: Vec::new() };
-    let rest = stream::unfold(Some((generation, writer, None)), |state| async {
-        let (mut generation, mut writer, mut end): (_, Writer, Option<End>) = state?;
-        match generation.next().await {
-            Some(Ok(mut event)) => {
-                end = event.end.take().or(end);
-                writer.write(event);
-                let out = std::mem::take(&mut writer.out);
-                Some((out, Some((generation, writer, end))))
-            }
-            Some(Err(error)) => {
-                writer.failed(&error);
-                Some((writer.out, None))
-            }
-            None => {
-                writer.end(end.as_ref(), &generation.usage());
-                Some((writer.out, None))
-            }
-        }
-    });
-    stream::once(async { start }).chain(rest.flat_map(stream::iter))
 }

@@ -7,7 +7,6 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt};
 use hanzo_engine::constraint::Grammar;
 use hanzo_engine::{Token, TokenLogprob};
 use serde::Deserialize;
@@ -19,7 +18,7 @@ use crate::api::openai::output;
 use crate::api::openai::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{End, EndReason, Generation, Held, Job, Part, blocking};
+use crate::generate::{End, EndReason, Event, Held, Job, Usage, Write, blocking, written};
 use crate::json::{JsonBody, within};
 use crate::model::LoadedModel;
 use crate::respond::Json;
@@ -104,7 +103,7 @@ async fn reply(
     let job = blocking(move || job(wanted, &common, &sampling, &length, for_job)).await??;
     let generation = job.start(app, id, notes).await?;
     if stream {
-        return Ok(sse::response(chunks(generation, model), app.config.limits.keep_alive));
+        return Ok(sse::response(written([generation], Writer(model)), app.config.limits.keep_alive));
     }
     let (replies, _) = generation.collect().await?;
     let reply = replies.into_iter().next().unwrap_or_default();
@@ -222,38 +221,27 @@ fn probabilities(model: &LoadedModel, token: &Token) -> Option<Value> {
     Some(out)
 }
 
-fn chunks(generation: Generation, model: Arc<LoadedModel>) -> impl Stream<Item = Bytes> + Send + 'static {
-    stream::unfold(Some((generation, model)), |state| async {
-        let (mut generation, model) = state?;
-        let mut out = Vec::new();
-        match generation.next().await {
-            Some(Ok(event)) => {
-                let text: String = event
-                    .parts
-                    .iter()
-                    .map(|p| match p {
-                        Part::Content(text) | Part::Reasoning(text) => text.as_str(),
-                        Part::Call(_) => "",
-                    })
-                    .collect();
-                let probability = event.token.as_ref().and_then(|t| probabilities(&model, t));
-                if !text.is_empty() || probability.is_some() {
-                    let ids: Vec<u32> = event.token.iter().map(|t| t.id).collect();
-                    let mut chunk = json!({"index": 0, "content": text, "tokens": ids, "stop": false});
-                    if let Some(probability) = probability {
-                        chunk["completion_probabilities"] = json!([probability]);
-                    }
-                    out.push(sse::data(&chunk));
-                }
-                out.extend(event.end.as_ref().map(|end| sse::data(&last(end, &model))));
-                Some((out, Some((generation, model))))
+/// Writes the chunks of a streamed reply; the last is told by its `stop`, and no mark follows it.
+struct Writer(Arc<LoadedModel>);
+
+impl Write for Writer {
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
+        let (model, text) = (&self.0, event.text());
+        let probability = event.token.as_ref().and_then(|t| probabilities(model, t));
+        if !text.is_empty() || probability.is_some() {
+            let ids: Vec<u32> = event.token.iter().map(|t| t.id).collect();
+            let mut chunk = json!({"index": 0, "content": text, "tokens": ids, "stop": false});
+            if let Some(probability) = probability {
+                chunk["completion_probabilities"] = json!([probability]);
             }
-            Some(Err(error)) => {
-                out.push(sse::data(&error.body(Dialect::OpenAi)));
-                Some((out, None))
-            }
-            None => None,
+            out.push(sse::data(&chunk));
         }
-    })
-    .flat_map(stream::iter)
+        out.extend(event.end.as_ref().map(|end| sse::data(&last(end, model))));
+    }
+
+    fn end(&mut self, _usage: &Usage, _out: &mut Vec<Bytes>) {}
+
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        out.push(sse::data(&error.body(Dialect::OpenAi)));
+    }
 }

@@ -52,12 +52,7 @@ pub(super) async fn create(
     let stream = request.stream.unwrap_or(true);
     let (most, for_job, for_notes) = (app.config.limits.tools, Arc::clone(&model), notes.clone());
     let job = blocking(move || chat(request, &for_job, most, &for_notes)?.job(for_job, &for_notes)).await??;
-    let generation = job.start(&app, &id, &notes).await?;
-    if stream {
-        return Ok(reply::streamed(generation, manner));
-    }
-    let (replies, _) = generation.collect().await?;
-    Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default())).into_response())
+    reply::answer(&app, &id, &notes, job, stream, manner).await
 }
 
 fn chat(request: Request, model: &LoadedModel, most: usize, notes: &Notes) -> Result<Chat, ApiError> {

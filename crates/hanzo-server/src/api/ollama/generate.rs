@@ -58,12 +58,7 @@ pub(super) async fn create(
     let stream = request.stream.unwrap_or(true);
     let for_notes = notes.clone();
     let job = blocking(move || job(request, model, &for_notes)).await??;
-    let generation = job.start(&app, &id, &notes).await?;
-    if stream {
-        return Ok(reply::streamed(generation, manner));
-    }
-    let (replies, _) = generation.collect().await?;
-    Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default())).into_response())
+    reply::answer(&app, &id, &notes, job, stream, manner).await
 }
 
 fn job(request: Request, model: Arc<LoadedModel>, notes: &Notes) -> Result<Job, ApiError> {

@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{Stream, StreamExt};
 use serde_json::{Map, Value, json};
 
+use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Call, End, EndReason, Generation, Part, Reply};
+use crate::generate::{Call, End, EndReason, Event, Job, Part, Reply, Usage, Write, written};
 use crate::ids;
 use crate::model::LoadedModel;
+use crate::respond::Json;
+use crate::state::App;
 
 /// What a reply is the answer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ impl Manner {
     }
 
     /// A whole reply.
-    pub(super) fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &Reply) -> Value {
         let mut out = self.object(&reply.content, &reply.reasoning, &reply.calls);
         self.finish(&mut out, reply.end.as_ref());
         Value::Object(out)
@@ -122,35 +125,52 @@ fn line(value: &Value) -> Bytes {
     Bytes::from(format!("{value}\n"))
 }
 
-/// A streamed reply. Errors after its beginning are lines too.
-pub(super) fn streamed(generation: Generation, manner: Manner) -> Response {
-    let lines = stream::unfold(Some((generation, manner, None)), |state| async {
-        let (mut generation, manner, mut end): (_, Manner, Option<End>) = state?;
-        let mut out = Vec::new();
-        match generation.next().await {
-            Some(Ok(event)) => {
-                out.extend(event.parts.iter().map(|part| line(&manner.part(part))));
-                end = event.end.or(end);
-                Some((out, Some((generation, manner, end))))
-            }
-            Some(Err(error)) => {
-                out.push(failed(&error));
-                Some((out, None))
-            }
-            None => {
-                let mut last = manner.object("", "", &[]);
-                manner.finish(&mut last, end.as_ref());
-                out.push(line(&Value::Object(last)));
-                Some((out, None))
-            }
-        }
-    });
-    let body = Body::from_stream(lines.flat_map(stream::iter).map(Ok::<_, std::io::Error>));
-    let mut response = Response::new(body);
+/// A response of lines, which are written as they come.
+pub(super) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::from_stream(lines.map(Ok::<_, std::io::Error>)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response
 }
 
-fn failed(error: &ApiError) -> Bytes {
-    line(&error.body(Dialect::Ollama))
+/// Writes the lines of a streamed reply. Errors after its beginning are lines too.
+struct Writer {
+    manner: Manner,
+    end: Option<End>,
+}
+
+impl Write for Writer {
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
+        out.extend(event.parts.iter().map(|part| line(&self.manner.part(part))));
+        self.end = event.end.or(self.end.take());
+    }
+
+    fn end(&mut self, _usage: &Usage, out: &mut Vec<Bytes>) {
+        let mut last = self.manner.object("", "", &[]);
+        self.manner.finish(&mut last, self.end.as_ref());
+        out.push(line(&Value::Object(last)));
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        out.push(line(&error.body(Dialect::Ollama)));
+    }
+}
+
+/// Runs a job and writes its reply, as it comes if `stream`.
+///
+/// # Errors
+/// What the engine says against the job; what ended a reply early that is not streamed.
+pub(super) async fn answer(
+    app: &App,
+    id: &RequestId,
+    notes: &Notes,
+    job: Job,
+    stream: bool,
+    manner: Manner,
+) -> Result<Response, ApiError> {
+    let generation = job.start(app, id, notes).await?;
+    if stream {
+        return Ok(lines(written([generation], Writer { manner, end: None })));
+    }
+    let (replies, _) = generation.collect().await?;
+    Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default())).into_response())
 }

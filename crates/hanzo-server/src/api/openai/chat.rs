@@ -6,7 +6,6 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt};
 use hanzo_engine::constraint::Grammar;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -17,7 +16,7 @@ use super::{messages, output};
 use crate::api::conversation::Chat;
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Event, Generation, Job, Part, Reply, Usage, blocking};
+use crate::generate::{Event, Job, Part, Reply, Usage, Write, blocking, written};
 use crate::json::{JsonBody, within};
 use crate::lora::{self, Choice, LoraFields};
 use crate::model::LoadedModel;
@@ -161,7 +160,7 @@ pub(super) async fn create(
     };
     let generation = job.start(&app, &id, &notes).await?;
     if stream {
-        return Ok(sse::response(chunks(generation, manner), app.config.limits.keep_alive));
+        return Ok(sse::response(written([generation], manner), app.config.limits.keep_alive));
     }
     let (replies, usage) = generation.collect().await?;
     Ok(Json(whole(&replies, &usage, &manner)).into_response())
@@ -282,40 +281,6 @@ fn whole(replies: &[Reply], usage: &Usage, manner: &Manner) -> Value {
     })
 }
 
-/// The chunks of a streamed response.
-fn chunks(generation: Generation, manner: Manner) -> impl Stream<Item = Bytes> + Send + 'static {
-    let roles: Vec<Bytes> = (0..manner.n)
-        .map(|i| manner.chunk(i, json!({"role": "assistant", "content": ""}), Value::Null, None))
-        .collect();
-    let rest = stream::unfold(Some((generation, manner)), |state| async {
-        let (mut generation, manner) = state?;
-        let mut out = Vec::new();
-        match generation.next().await {
-            Some(Ok(event)) => {
-                manner.write(event, &mut out);
-                Some((out, Some((generation, manner))))
-            }
-            Some(Err(error)) => {
-                out.push(sse::data(&error.body(Dialect::OpenAi)));
-                Some((out, None))
-            }
-            None => {
-                if manner.usage {
-                    let mut last = manner.head();
-                    if let Some(fields) = last.as_object_mut() {
-                        fields.insert("choices".to_owned(), json!([]));
-                        fields.insert("usage".to_owned(), output::usage(&generation.usage()));
-                    }
-                    out.push(sse::data(&last));
-                }
-                out.push(sse::done());
-                Some((out, None))
-            }
-        }
-    });
-    stream::iter(roles).chain(rest.flat_map(stream::iter))
-}
-
 impl Manner {
     fn head(&self) -> Value {
         json!({
@@ -338,9 +303,16 @@ impl Manner {
         }
         sse::data(&chunk)
     }
+}
 
-    /// The chunks of an event. Its log-probabilities go with the first.
-    fn write(&self, event: Event, out: &mut Vec<Bytes>) {
+impl Write for Manner {
+    fn begin(&mut self, out: &mut Vec<Bytes>) {
+        let role = json!({"role": "assistant", "content": ""});
+        out.extend((0..self.n).map(|i| self.chunk(i, role.clone(), Value::Null, None)));
+    }
+
+    /// The log-probabilities of an event go with its first chunk.
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
         let entry = event.token.as_ref().and_then(|t| output::logprobs_entry(&self.model.tokenizer, t));
         let mut logprobs = entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
         let mut write = |delta: Value, finish: Option<&str>| {
@@ -370,5 +342,21 @@ impl Manner {
             }
             None => {}
         }
+    }
+
+    fn end(&mut self, usage: &Usage, out: &mut Vec<Bytes>) {
+        if self.usage {
+            let mut last = self.head();
+            if let Some(fields) = last.as_object_mut() {
+                fields.insert("choices".to_owned(), json!([]));
+                fields.insert("usage".to_owned(), output::usage(usage));
+            }
+            out.push(sse::data(&last));
+        }
+        out.push(sse::done());
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        out.push(sse::data(&error.body(Dialect::OpenAi)));
     }
 }

@@ -1,6 +1,5 @@
 //! `/v1/completions`: plain text, continued or filled in.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -8,7 +7,6 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use futures_util::stream::{self, Stream, StreamExt};
 use hanzo_engine::{SamplingParams, Token, TokenLogprob, TokenScore};
 use hanzo_text::detokenize::DecodeOptions;
 use serde::Deserialize;
@@ -19,7 +17,7 @@ use super::output;
 use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Event, Generation, Held, Job, Part, Reply, Usage, blocking};
+use crate::generate::{Event, Generation, Held, Job, Reply, Usage, Write, blocking, written};
 use crate::json::{JsonBody, within};
 use crate::lora::{self, Choice, LoraFields};
 use crate::model::{LoadedModel, Prompt, TextError};
@@ -108,7 +106,8 @@ pub(super) async fn create(
         generations.push(job.start(&app, &id, &notes).await?);
     }
     if stream {
-        return Ok(sse::response(chunks(generations, manner), app.config.limits.keep_alive));
+        let writer = Writer::new(manner, work.echo_only);
+        return Ok(sse::response(written(generations, writer), app.config.limits.keep_alive));
     }
     let replies = try_join_all(generations.into_iter().map(Generation::collect)).await?;
     Ok(Json(manner.whole(&replies)).into_response())
@@ -352,84 +351,60 @@ impl Manner {
     }
 }
 
-/// What the prompts of a request bring, in the order that it comes.
-enum Item {
-    Event(usize, Result<Event, ApiError>),
-    Ended(Usage),
+/// Writes the chunks of a streamed response.
+struct Writer {
+    manner: Manner,
+    /// Nothing but the prompts was wanted.
+    echo_only: bool,
+    /// Characters of each choice so far.
+    offsets: Vec<usize>,
 }
 
-fn items(prompt: usize, generation: Generation) -> Pin<Box<dyn Stream<Item = Item> + Send>> {
-    Box::pin(stream::unfold(Some(generation), move |state| async move {
-        let mut generation = state?;
-        match generation.next().await {
-            Some(event) => Some((Item::Event(prompt, event), Some(generation))),
-            None => Some((Item::Ended(generation.usage()), None)),
-        }
-    }))
-}
-
-fn chunks(generations: Vec<Generation>, manner: Manner) -> impl Stream<Item = Bytes> + Send + 'static {
-    struct State {
-        items: stream::SelectAll<Pin<Box<dyn Stream<Item = Item> + Send>>>,
-        manner: Manner,
-        usage: Usage,
-        /// Characters of each choice so far.
-        offsets: Vec<usize>,
+impl Writer {
+    fn new(manner: Manner, echo_only: bool) -> Self {
+        let offsets = manner.places.iter().flat_map(|p| vec![p.echo.chars().count(); manner.n]).collect();
+        Self { manner, echo_only, offsets }
     }
-    let echoes: Vec<Bytes> = (0..manner.places.len() * manner.n)
-        .filter_map(|index| {
-            let place = manner.places.get(index / manner.n)?;
-            let finish = generations.is_empty().then_some("length");
-            let choice = manner.choice(index, &place.echo, manner.logprobs(place, &[]), finish);
-            (!place.echo.is_empty()).then(|| manner.chunk(json!([choice]), Value::Null))
-        })
-        .collect();
-    let offsets = manner.places.iter().flat_map(|p| vec![p.echo.chars().count(); manner.n]).collect();
-    let items = stream::select_all(generations.into_iter().enumerate().map(|(i, g)| items(i, g)));
-    let state = State { items, manner, usage: Usage::default(), offsets };
-    let rest = stream::unfold(Some(state), |state| async {
-        let mut state = state?;
-        let mut out = Vec::new();
-        match state.items.next().await {
-            Some(Item::Ended(usage)) => state.usage.add(&usage),
-            Some(Item::Event(_, Err(error))) => {
-                out.push(sse::data(&error.body(Dialect::OpenAi)));
-                return Some((out, None));
-            }
-            Some(Item::Event(prompt, Ok(event))) => {
-                let manner = &state.manner;
-                let index = prompt * manner.n + event.choice;
-                let text: String = event
-                    .parts
-                    .iter()
-                    .map(|p| match p {
-                        Part::Content(text) | Part::Reasoning(text) => text.as_str(),
-                        Part::Call(_) => "",
-                    })
-                    .collect();
-                let mut entry = Value::Null;
-                if let (true, Some(token), Some(offset)) =
-                    (manner.logprobs, &event.token, state.offsets.get_mut(index))
-                {
-                    let mut lists = Lists { offset: *offset, ..Lists::default() };
-                    lists.reply(&manner.model, std::slice::from_ref(token));
-                    (entry, *offset) = (lists.json(), lists.offset);
-                }
-                let finish = event.end.as_ref().map(output::finish_reason);
-                if !text.is_empty() || finish.is_some() || !entry.is_null() {
-                    let choice = manner.choice(index, &text, entry, finish);
-                    out.push(manner.chunk(json!([choice]), Value::Null));
-                }
-            }
-            None => {
-                if state.manner.usage {
-                    out.push(state.manner.chunk(json!([]), output::usage(&state.usage)));
-                }
-                out.push(sse::done());
-                return Some((out, None));
+}
+
+impl Write for Writer {
+    fn begin(&mut self, out: &mut Vec<Bytes>) {
+        let manner = &self.manner;
+        let finish = self.echo_only.then_some("length");
+        for (i, place) in manner.places.iter().enumerate().filter(|(_, place)| !place.echo.is_empty()) {
+            for index in i * manner.n..(i + 1) * manner.n {
+                let choice = manner.choice(index, &place.echo, manner.logprobs(place, &[]), finish);
+                out.push(manner.chunk(json!([choice]), Value::Null));
             }
         }
-        Some((out, Some(state)))
-    });
-    stream::iter(echoes).chain(rest.flat_map(stream::iter))
+    }
+
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
+        let manner = &self.manner;
+        let (index, text) = (event.choice, event.text());
+        let mut entry = Value::Null;
+        if let (true, Some(token), Some(offset)) =
+            (manner.logprobs, &event.token, self.offsets.get_mut(index))
+        {
+            let mut lists = Lists { offset: *offset, ..Lists::default() };
+            lists.reply(&manner.model, std::slice::from_ref(token));
+            (entry, *offset) = (lists.json(), lists.offset);
+        }
+        let finish = event.end.as_ref().map(output::finish_reason);
+        if !text.is_empty() || finish.is_some() || !entry.is_null() {
+            let choice = manner.choice(index, &text, entry, finish);
+            out.push(manner.chunk(json!([choice]), Value::Null));
+        }
+    }
+
+    fn end(&mut self, usage: &Usage, out: &mut Vec<Bytes>) {
+        if self.manner.usage {
+            out.push(self.manner.chunk(json!([]), output::usage(usage)));
+        }
+        out.push(sse::done());
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        out.push(sse::data(&error.body(Dialect::OpenAi)));
+    }
 }

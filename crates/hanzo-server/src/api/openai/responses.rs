@@ -19,7 +19,7 @@ use super::tools::ToolUse;
 use crate::api::conversation::Chat;
 use crate::context::{Notes, RequestId};
 use crate::error::ApiError;
-use crate::generate::blocking;
+use crate::generate::{blocking, written};
 use crate::json::{JsonBody, within};
 use crate::respond::Json;
 use crate::state::App;
@@ -109,7 +109,7 @@ pub(super) async fn create(
     let generation = job.start(&app, &id, &notes).await?;
     let writer = output::Writer::new(echo, store.then(|| (Arc::clone(&app), said)));
     if stream {
-        return Ok(sse::response(output::events(generation, writer), app.config.limits.keep_alive));
+        return Ok(sse::response(written([generation], writer), app.config.limits.keep_alive));
     }
     let (replies, usage) = generation.collect().await?;
     Ok(Json(writer.whole(replies.into_iter().next().unwrap_or_default(), &usage)).into_response())

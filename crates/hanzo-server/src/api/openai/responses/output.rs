@@ -3,20 +3,26 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Call, End, EndReason, Generation, Part, Reply, Usage};
+use crate::generate::{Call, End, EndReason, Event, Part, Reply, Usage, Write};
 use crate::ids;
 use crate::sse;
 use crate::state::App;
 
 /// The item of the output that is being written.
 #[derive(Debug)]
-enum Open {
-    Reasoning { id: String, text: String },
-    Message { id: String, text: String },
+struct Open {
+    kind: Kind,
+    id: String,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Reasoning,
+    Message,
 }
 
 /// Writes a response.
@@ -31,6 +37,8 @@ pub(super) struct Writer {
     open: Option<Open>,
     /// The assistant's turn, for the conversation that is kept.
     turn: Reply,
+    /// How it ended, once it has.
+    end: Option<End>,
     sequence: u64,
     events: Vec<Bytes>,
 }
@@ -43,6 +51,7 @@ impl Writer {
             output: Vec::new(),
             open: None,
             turn: Reply::default(),
+            end: None,
             sequence: 0,
             events: Vec::new(),
         }
@@ -59,128 +68,131 @@ impl Writer {
         Value::Object(out)
     }
 
-    fn event(&mut self, kind: &str, mut fields: Value) {
+    fn emit(&mut self, kind: &str, mut fields: Value) {
         fields["type"] = kind.into();
         fields["sequence_number"] = self.sequence.into();
         self.sequence += 1;
         self.events.push(sse::named(kind, &fields));
     }
 
-    fn begin(&mut self) {
-        for kind in ["response.created", "response.in_progress"] {
-            let response = self.response("in_progress", None, None);
-            self.event(kind, json!({"response": response}));
-        }
+    /// An event about the item that is being written, which is the one after those that are complete.
+    fn item_event(&mut self, kind: &str, mut fields: Value) {
+        fields["output_index"] = self.output.len().into();
+        self.emit(kind, fields);
+    }
+
+    /// Begins an item as it is while nothing of it is known.
+    fn added(&mut self, item: Value) {
+        self.item_event("response.output_item.added", json!({"item": item}));
+    }
+
+    /// Ends the item that is being written.
+    fn done(&mut self, item: Value) {
+        self.item_event("response.output_item.done", json!({"item": item.clone()}));
+        self.output.push(item);
     }
 
     /// Closes the open item, if there is one.
     fn close(&mut self) {
-        let index = self.output.len();
-        let item = match self.open.take() {
-            None => return,
-            Some(Open::Reasoning { id, text }) => {
-                let place = json!({"item_id": id, "output_index": index, "content_index": 0, "text": text});
-                self.event("response.reasoning_text.done", place);
+        let Some(Open { kind, id, text }) = self.open.take() else { return };
+        let place = |name: &str, value: Value| {
+            let mut place = json!({"item_id": id, "content_index": 0});
+            place[name] = value;
+            place
+        };
+        let item = match kind {
+            Kind::Reasoning => {
+                self.item_event("response.reasoning_text.done", place("text", text.as_str().into()));
                 reasoning(&id, &text)
             }
-            Some(Open::Message { id, text }) => {
-                let place = json!({"item_id": id, "output_index": index, "content_index": 0});
-                let with = |name: &str, value: Value| {
-                    let mut place = place.clone();
-                    place[name] = value;
-                    place
-                };
-                self.event("response.output_text.done", with("text", text.as_str().into()));
-                self.event("response.content_part.done", with("part", text_part(&text)));
+            Kind::Message => {
+                self.item_event("response.output_text.done", place("text", text.as_str().into()));
+                self.item_event("response.content_part.done", place("part", text_part(&text)));
                 message(&id, &text, "completed")
             }
         };
-        self.event("response.output_item.done", json!({"output_index": index, "item": item}));
-        self.output.push(item);
+        self.done(item);
+    }
+
+    /// The open item, which is of this kind from then on.
+    fn opened(&mut self, kind: Kind) -> Open {
+        match self.open.take() {
+            Some(open) if open.kind == kind => return open,
+            other => self.open = other,
+        }
+        self.close();
+        let id = match kind {
+            Kind::Reasoning => ids::unique("rs_"),
+            Kind::Message => ids::unique("msg_"),
+        };
+        match kind {
+            Kind::Reasoning => self.added(reasoning(&id, "")),
+            Kind::Message => {
+                let mut item = message(&id, "", "in_progress");
+                item["content"] = json!([]);
+                self.added(item);
+                let part = json!({"item_id": id, "content_index": 0, "part": text_part("")});
+                self.item_event("response.content_part.added", part);
+            }
+        }
+        Open { kind, id, text: String::new() }
+    }
+
+    /// More text of an item of this kind.
+    fn text(&mut self, kind: Kind, more: &str) {
+        let mut open = self.opened(kind);
+        open.text.push_str(more);
+        let mut delta = json!({"item_id": open.id, "content_index": 0, "delta": more});
+        let name = match kind {
+            Kind::Reasoning => "response.reasoning_text.delta",
+            Kind::Message => {
+                delta["logprobs"] = json!([]);
+                "response.output_text.delta"
+            }
+        };
+        self.item_event(name, delta);
+        self.open = Some(open);
     }
 
     fn part(&mut self, part: Part) {
-        let index = self.output.len();
         match part {
             Part::Reasoning(more) => {
-                if !matches!(self.open, Some(Open::Reasoning { .. })) {
-                    self.close();
-                    let id = ids::unique("rs_");
-                    let (index, item) = (self.output.len(), reasoning(&id, ""));
-                    self.event("response.output_item.added", json!({"output_index": index, "item": item}));
-                    self.open = Some(Open::Reasoning { id, text: String::new() });
-                }
+                self.text(Kind::Reasoning, &more);
                 self.turn.reasoning.push_str(&more);
-                let index = self.output.len();
-                if let Some(Open::Reasoning { id, text }) = &mut self.open {
-                    text.push_str(&more);
-                    let place =
-                        json!({"item_id": id, "output_index": index, "content_index": 0, "delta": more});
-                    self.event("response.reasoning_text.delta", place);
-                }
             }
             Part::Content(more) => {
-                if !matches!(self.open, Some(Open::Message { .. })) {
-                    self.close();
-                    let (id, index) = (ids::unique("msg_"), self.output.len());
-                    let mut item = message(&id, "", "in_progress");
-                    item["content"] = json!([]);
-                    self.event("response.output_item.added", json!({"output_index": index, "item": item}));
-                    let place = json!({"item_id": id, "output_index": index, "content_index": 0, "part": text_part("")});
-                    self.event("response.content_part.added", place);
-                    self.open = Some(Open::Message { id, text: String::new() });
-                }
+                self.text(Kind::Message, &more);
                 self.turn.content.push_str(&more);
-                let index = self.output.len();
-                if let Some(Open::Message { id, text }) = &mut self.open {
-                    text.push_str(&more);
-                    let place = json!({"item_id": id, "output_index": index, "content_index": 0, "delta": more, "logprobs": []});
-                    self.event("response.output_text.delta", place);
-                }
             }
             Part::Call(call) => {
                 self.close();
-                let index = index.max(self.output.len());
                 let id = ids::unique("fc_");
                 let mut item = function_call(&id, &call, "in_progress");
                 item["arguments"] = "".into();
-                self.event("response.output_item.added", json!({"output_index": index, "item": item}));
-                let place = |name: &str| {
-                    let mut place = json!({"item_id": id, "output_index": index});
-                    place[name] = call.arguments.as_str().into();
-                    place
-                };
-                self.event("response.function_call_arguments.delta", place("delta"));
-                self.event("response.function_call_arguments.done", place("arguments"));
-                let item = function_call(&id, &call, "completed");
-                self.event("response.output_item.done", json!({"output_index": index, "item": item}));
-                self.output.push(item);
+                self.added(item);
+                let delta = json!({"item_id": id, "delta": call.arguments});
+                self.item_event("response.function_call_arguments.delta", delta);
+                let whole = json!({"item_id": id, "arguments": call.arguments});
+                self.item_event("response.function_call_arguments.done", whole);
+                self.done(function_call(&id, &call, "completed"));
                 self.turn.calls.push(call);
             }
         }
     }
 
     /// The last event; the response is kept if it is to be.
-    fn end(&mut self, end: Option<&End>, used: &Usage) -> Value {
+    fn finish(&mut self, end: Option<&End>, used: &Usage) -> Value {
         self.close();
         let response = self.response("completed", end, Some(used));
         let incomplete = response["status"] == "incomplete";
         let kind = if incomplete { "response.incomplete" } else { "response.completed" };
-        self.event(kind, json!({"response": response}));
+        self.emit(kind, json!({"response": response}));
         if let Some((app, said)) = &self.store {
             let conversation = said.iter().cloned().chain([turn(&self.turn)]).collect();
             let id = self.echo.get("id").and_then(Value::as_str).unwrap_or_default();
             app.responses.put(id, response.clone(), conversation);
         }
         response
-    }
-
-    fn failed(&mut self, error: &ApiError) {
-        let mut response = self.response("failed", None, None);
-        let told = &error.body(Dialect::OpenAi)["error"];
-        let code = error.code.unwrap_or("server_error");
-        response["error"] = json!({"code": code, "message": told["message"]});
-        self.event("response.failed", json!({"response": response}));
     }
 
     /// A whole response.
@@ -192,7 +204,38 @@ impl Writer {
             self.part(part);
             self.events.clear();
         }
-        self.end(reply.end.as_ref(), used)
+        self.finish(reply.end.as_ref(), used)
+    }
+}
+
+impl Write for Writer {
+    fn begin(&mut self, out: &mut Vec<Bytes>) {
+        for kind in ["response.created", "response.in_progress"] {
+            let response = self.response("in_progress", None, None);
+            self.emit(kind, json!({"response": response}));
+        }
+        out.append(&mut self.events);
+    }
+
+    fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
+        event.parts.into_iter().for_each(|part| self.part(part));
+        self.end = event.end.or(self.end.take());
+        out.append(&mut self.events);
+    }
+
+    fn end(&mut self, used: &Usage, out: &mut Vec<Bytes>) {
+        let end = self.end.take();
+        self.finish(end.as_ref(), used);
+        out.append(&mut self.events);
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Vec<Bytes>) {
+        let mut response = self.response("failed", None, None);
+        let told = &error.body(Dialect::OpenAi)["error"];
+        let code = error.code.unwrap_or("server_error");
+        response["error"] = json!({"code": code, "message": told["message"]});
+        self.emit("response.failed", json!({"response": response}));
+        out.append(&mut self.events);
     }
 }
 
@@ -241,33 +284,4 @@ fn turn(reply: &Reply) -> Value {
         out["tool_calls"] = reply.calls.iter().map(call).collect();
     }
     out
-}
-
-/// The events of a streamed response.
-pub(super) fn events(
-    generation: Generation,
-    mut writer: Writer,
-) -> impl Stream<Item = Bytes> + Send + 'static {
-    writer.begin();
-    let first = std::mem::take(&mut writer.events);
-    let rest = stream::unfold(Some((generation, writer, None)), |state| async {
-        let (mut generation, mut writer, mut end): (_, Writer, Option<End>) = state?;
-        match generation.next().await {
-            Some(Ok(event)) => {
-                event.parts.into_iter().for_each(|part| writer.part(part));
-                end = event.end.or(end);
-                let out = std::mem::take(&mut writer.events);
-                Some((out, Some((generation, writer, end))))
-            }
-            Some(Err(error)) => {
-                writer.failed(&error);
-                Some((writer.events, None))
-            }
-            None => {
-                writer.end(end.as_ref(), &generation.usage());
-                Some((writer.events, None))
-            }
-        }
-    });
-    stream::iter(first).chain(rest.flat_map(stream::iter))
 }

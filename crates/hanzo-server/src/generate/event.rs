@@ -1,0 +1,122 @@
+//! What a reply consists of, in the terms that all dialects share.
+
+use hanzo_engine::{Finish, Token};
+
+/// A part of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// More reasoning.
+    Reasoning(String),
+    /// More content.
+    Content(String),
+    /// A call of a tool, complete.
+    Call(Call),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    /// Its place among the calls of the reply.
+    pub(crate) index: usize,
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// A JSON object, as text.
+    pub(crate) arguments: String,
+}
+
+/// What a step brought for one choice.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) choice: usize,
+    /// What became certain with it: often nothing, or one part.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) token: Option<Token>,
+    /// The last event of a choice has it.
+    pub(crate) end: Option<End>,
+}
+
+impl Event {
+    /// The text of all its parts, for those to whom reasoning is text like any other.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        for part in &self.parts {
+            if let Part::Content(text) | Part::Reasoning(text) = part {
+                out.push_str(text);
+            }
+        }
+        out
+    }
+}
+
+/// How a choice ended.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) reason: EndReason,
+    /// The stop string that ended it, if one did.
+    pub(crate) stop: Option<String>,
+    pub(crate) finish: Finish,
+}
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// The model ended it, or a stop string.
+    Stop,
+    /// `max_tokens`, or the context is full.
+    Length,
+    /// The model ended it with calls of tools.
+    Calls,
+}
+
+/// Tokens that a request took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Of the prompt.
+    pub(crate) prompt: usize,
+    /// Of these, found in the prefix cache.
+    pub(crate) cached: usize,
+    /// Of all choices.
+    pub(crate) completion: usize,
+    /// Of these, reasoning: tokens that came while nothing else had.
+    pub(crate) reasoning: usize,
+    /// Guesses of speculation that were right, and wrong.
+    pub(crate) accepted: usize,
+    pub(crate) rejected: usize,
+}
+
+impl Usage {
+    /// Takes what another request took.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.prompt += other.prompt;
+        self.cached += other.cached;
+        self.completion += other.completion;
+        self.reasoning += other.reasoning;
+        self.accepted += other.accepted;
+        self.rejected += other.rejected;
+    }
+}
+
+/// A complete choice.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) reasoning: String,
+    pub(crate) content: String,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) end: Option<End>,
+}
+
+impl Reply {
+    /// Takes what another step brought.
+    pub(super) fn push(&mut self, event: Event) {
+        for part in event.parts {
+            match part {
+                Part::Reasoning(text) => self.reasoning.push_str(&text),
+                Part::Content(text) => self.content.push_str(&text),
+                Part::Call(call) => self.calls.push(call),
+            }
+        }
+        self.tokens.extend(event.token);
+        self.end = event.end.or(self.end.take());
+    }
+}

@@ -1,0 +1,212 @@
+//! A request on its way: the engine's text read into typed events, counted and logged.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use hanzo_engine::{Cancel, Finish, FinishReason, TextEvent};
+use hanzo_text::parse::{Event as Parsed, OutputParser};
+
+use super::event::{Call, End, EndReason, Event, Part, Reply, Usage};
+use super::mailbox::Mail;
+use crate::context::RequestId;
+use crate::error::ApiError;
+use crate::ids;
+use crate::model::LoadedModel;
+
+#[derive(Debug)]
+struct Choice {
+    /// `None` for plain text.
+    parser: Option<OutputParser>,
+    calls: usize,
+    ended: bool,
+}
+
+impl Choice {
+    fn read(&mut self, text: &str, last: bool) -> Vec<Part> {
+        let Some(parser) = &mut self.parser else {
+            return if text.is_empty() { Vec::new() } else { vec![Part::Content(text.to_owned())] };
+        };
+        let mut parsed = parser.feed(text);
+        if last {
+            parsed.extend(parser.finish());
+        }
+        parsed.into_iter().map(|event| self.part(event)).collect()
+    }
+
+    fn part(&mut self, event: Parsed) -> Part {
+        match event {
+            Parsed::Reasoning(text) => Part::Reasoning(text),
+            Parsed::Content(text) => Part::Content(text),
+            Parsed::ToolCall(call) => {
+                let index = self.calls;
+                self.calls += 1;
+                let arguments = serde_json::Value::Object(call.arguments).to_string();
+                Part::Call(Call { index, id: ids::unique("call_"), name: call.name, arguments })
+            }
+        }
+    }
+}
+
+/// A running request. Dropping it cancels the request.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    mail: Mail,
+    cancel: Cancel,
+    choices: Vec<Choice>,
+    usage: Usage,
+    log: Log,
+}
+
+impl Generation {
+    /// A request that the engine has taken; of each choice, what reads its text (`None` for plain text).
+    pub(super) fn new(mail: Mail, cancel: Cancel, parsers: Vec<Option<OutputParser>>, log: Log) -> Self {
+        let choices = parsers.into_iter().map(|parser| Choice { parser, calls: 0, ended: false }).collect();
+        Self { mail, cancel, choices, usage: Usage::default(), log }
+    }
+
+    /// Replies of this request.
+    pub(super) fn choices(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The next event; `None` after the last choice's end, or after an error.
+    pub(crate) async fn next(&mut self) -> Option<Result<Event, ApiError>> {
+        if self.choices.iter().all(|c| c.ended) {
+            return None;
+        }
+        let event = match self.mail.next().await {
+            Some((choice, event)) => self.read(choice, event),
+            None => Err(ApiError::internal("the engine dropped the request")),
+        };
+        if let Err(error) = &event {
+            self.choices.iter_mut().for_each(|c| c.ended = true);
+            self.log.failed(error);
+        }
+        Some(event)
+    }
+
+    fn read(&mut self, choice: usize, event: Result<TextEvent, ApiError>) -> Result<Event, ApiError> {
+        let state = self.choices.get_mut(choice).ok_or_else(|| ApiError::internal("no such choice"))?;
+        match event? {
+            TextEvent::Token { token, text } => {
+                let parts = state.read(&text, false);
+                self.log.reply(&text);
+                let reasons = parts.iter().any(|p| matches!(p, Part::Reasoning(_)));
+                self.usage.reasoning += usize::from(reasons);
+                Ok(Event { choice, parts, token: Some(token), end: None })
+            }
+            TextEvent::Finished(end) => {
+                let parts = state.read(&end.text, true);
+                state.ended = true;
+                let reason = match end.finish.reason {
+                    FinishReason::Stop if state.calls > 0 => EndReason::Calls,
+                    FinishReason::Stop => EndReason::Stop,
+                    FinishReason::Length => EndReason::Length,
+                    FinishReason::Cancelled => return Err(ApiError::internal("the request was cancelled")),
+                    FinishReason::Deadline => {
+                        let message = "the reply took longer than this server allows";
+                        return Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, message));
+                    }
+                };
+                self.count(&end.finish);
+                let end = End { reason, stop: end.stop, finish: end.finish };
+                self.log.ended(choice, &end);
+                Ok(Event { choice, parts, token: None, end: Some(end) })
+            }
+            TextEvent::Failed(error) => Err(error.into()),
+        }
+    }
+
+    fn count(&mut self, finish: &Finish) {
+        let usage = &mut self.usage;
+        usage.prompt = finish.prompt_tokens;
+        usage.cached = finish.cached_tokens;
+        usage.completion += finish.generated_tokens;
+        usage.accepted += finish.accepted_tokens;
+        usage.rejected += finish.drafted_tokens.saturating_sub(finish.accepted_tokens);
+    }
+
+    /// Tokens so far, of the choices that have ended.
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Waits for all choices.
+    ///
+    /// # Errors
+    /// What ended the request early.
+    pub(crate) async fn collect(mut self) -> Result<(Vec<Reply>, Usage), ApiError> {
+        let mut replies: Vec<Reply> = self.choices.iter().map(|_| Reply::default()).collect();
+        while let Some(event) = self.next().await {
+            let event = event?;
+            if let Some(reply) = replies.get_mut(event.choice) {
+                reply.push(event);
+            }
+        }
+        Ok((replies, self.usage))
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        if self.choices.iter().any(|c| !c.ended) {
+            self.log.abandoned();
+        }
+    }
+}
+
+/// What the log says of a request: counts and times, and no text unless asked.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) id: RequestId,
+    pub(super) model: Arc<LoadedModel>,
+    pub(super) began: Instant,
+    /// Texts too.
+    pub(super) prompts: bool,
+}
+
+impl Log {
+    fn ms(&self) -> f64 {
+        self.began.elapsed().as_secs_f64() * 1e3
+    }
+
+    fn ended(&self, choice: usize, end: &End) {
+        let f = &end.finish;
+        let ms = |d: Duration| d.as_secs_f64() * 1e3;
+        tracing::info!(
+            id = &*self.id.0,
+            model = self.model.name,
+            choice,
+            reason = ?end.reason,
+            prompt_tokens = f.prompt_tokens,
+            cached_tokens = f.cached_tokens,
+            generated_tokens = f.generated_tokens,
+            queue_ms = ms(f.queue_time),
+            prompt_ms = ms(f.prompt_time),
+            generation_ms = ms(f.generation_time),
+            "replied"
+        );
+    }
+
+    fn failed(&self, error: &ApiError) {
+        tracing::warn!(
+            id = &*self.id.0,
+            model = self.model.name,
+            ms = self.ms(),
+            "failed: {}",
+            error.message
+        );
+    }
+
+    fn abandoned(&self) {
+        tracing::info!(id = &*self.id.0, model = self.model.name, ms = self.ms(), "the client went away");
+    }
+
+    fn reply(&self, text: &str) {
+        if self.prompts && !text.is_empty() {
+            tracing::info!(id = &*self.id.0, text, "reply");
+        }
+    }
+}
