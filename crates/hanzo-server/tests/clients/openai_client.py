@@ -5,16 +5,11 @@ import sys
 
 import openai
 
+from checks import check
+
 client = openai.OpenAI(base_url=sys.argv[1], api_key="sesame", max_retries=0, timeout=60)
 MODEL = "hanzo-tiny"
 ASK = [{"role": "system", "content": "Tell a story."}, {"role": "user", "content": "Once upon a time"}]
-
-
-def check(name, condition, shown=""):
-    if not condition:
-        sys.exit(f"failed: {name}: {shown}")
-    print("ok:", name)
-
 
 models = client.models.list().data
 check("models", [m.id for m in models] == [MODEL] and client.models.retrieve(MODEL).id == MODEL, models)
