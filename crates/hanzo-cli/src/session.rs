@@ -57,6 +57,7 @@ pub(crate) fn parse_options(prompt: &Prompt) -> Option<ParseOptions> {
         family: format.family,
         tools: None,
         split_reasoning: true,
+        held_calls: false,
         starts_in_reasoning: format.in_reasoning,
     })
 }

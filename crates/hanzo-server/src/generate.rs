@@ -62,6 +62,8 @@ pub(crate) struct Job {
     pub(crate) tools: Option<Tools>,
     /// What the reply, or a part of it, must be.
     pub(crate) grammar: Option<Held>,
+    /// The grammar is that of calls: what begins like one is one.
+    pub(crate) held_calls: bool,
     /// How the reply is read, if a grammar makes it differ from the model's own way.
     pub(crate) family: Option<Family>,
     /// Most tokens of reasoning.
@@ -85,6 +87,7 @@ impl Job {
             priority: 0,
             tools: None,
             grammar: None,
+            held_calls: false,
             family: None,
             reasoning_budget: None,
             adapters: Vec::new(),
@@ -201,6 +204,7 @@ impl Ready {
                 family: family?,
                 tools: job.tools.clone(),
                 split_reasoning: true,
+                held_calls: job.held_calls,
                 starts_in_reasoning: format.is_some_and(|f| f.in_reasoning),
             };
             Some(OutputParser::new(options))

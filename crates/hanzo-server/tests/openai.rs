@@ -6,6 +6,8 @@ mod common;
 use common::start;
 use serde_json::{Value, json};
 
+const CHAT: &str = "/v1/chat/completions";
+
 fn hello(more: Value) -> Value {
     let mut body = json!({
         "model": "hanzo-tiny",
@@ -66,4 +68,72 @@ async fn models_and_health_are_told() {
     ] {
         assert!(text.contains(&format!("vllm:{name}{{model_name=\"hanzo-tiny\"")), "{name}: {text}");
     }
+}
+
+/// A call that a grammar holds comes as it is written, in every dialect, and joined it is the whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_of_calls_come_piece_by_piece() {
+    let server = start().await;
+    let parameters = json!({
+        "type": "object", "required": ["city", "days"], "additionalProperties": false,
+        "properties": {"city": {"type": "string", "minLength": 8, "maxLength": 24}, "days": {"enum": [1, 2, 3]}},
+    });
+    let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}]);
+    let body = |more: Value| {
+        let mut body = hello(json!({
+            "tools": tools, "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 600,
+        }));
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let whole = server.post(CHAT, &body(json!({}))).await.json();
+    let call = &whole["choices"][0]["message"]["tool_calls"][0];
+    let arguments = call["function"]["arguments"].as_str().unwrap();
+    let value: Value = serde_json::from_str(arguments).unwrap();
+    assert_eq!(arguments, value.to_string(), "no white space between tokens");
+    let parts = |answer: &common::Answer, pointer: &str| -> Vec<String> {
+        let messages = answer.data();
+        messages.iter().filter_map(|m| m.pointer(pointer)?.as_str().map(str::to_owned)).collect()
+    };
+    let chat = server.post(CHAT, &body(json!({"stream": true}))).await;
+    let pieces = parts(&chat, "/choices/0/delta/tool_calls/0/function/arguments");
+    assert!(pieces.len() > 4, "{pieces:?}");
+    assert_eq!(pieces.concat(), arguments);
+    let names = parts(&chat, "/choices/0/delta/tool_calls/0/function/name");
+    assert_eq!(names, ["weather"]);
+
+    // Cut off: a beginning, and the reason.
+    let short = server.post(CHAT, &body(json!({"stream": true, "max_tokens": 40}))).await;
+    let reasons = parts(&short, "/choices/0/finish_reason");
+    let beginning = parts(&short, "/choices/0/delta/tool_calls/0/function/arguments").concat();
+    assert!(reasons == ["length"] && arguments.starts_with(&beginning), "{beginning} {reasons:?}");
+    let short = server.post(CHAT, &body(json!({"max_tokens": 40}))).await.json();
+    let same = &short["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(same.as_str().unwrap_or_default(), beginning);
+
+    let anthropic = json!({
+        "model": "hanzo-tiny", "max_tokens": 600, "temperature": 0, "stream": true, "messages": [{"role": "user", "content": "Once upon a time"}],
+        "tools": [{"name": "weather", "input_schema": parameters}], "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
+    });
+    let pieces = parts(&server.post("/v1/messages", &anthropic).await, "/delta/partial_json");
+    assert!(pieces.len() > 4, "{pieces:?}");
+    assert_eq!(pieces.concat(), arguments);
+
+    let responses = json!({
+        "input": "Once upon a time", "max_output_tokens": 600, "temperature": 0, "stream": true, "tool_choice": "required",
+        "parallel_tool_calls": false, "tools": [{"type": "function", "name": "weather", "parameters": parameters}],
+    });
+    let answer = server.post("/v1/responses", &responses).await;
+    let events = answer.data();
+    let deltas: Vec<&str> = events
+        .iter()
+        .filter(|e| e["type"] == "response.function_call_arguments.delta")
+        .filter_map(|e| e["delta"].as_str())
+        .collect();
+    assert!(deltas.len() > 4, "{deltas:?}");
+    assert_eq!(deltas.concat(), arguments);
+    let done = events.iter().find(|e| e["type"] == "response.function_call_arguments.done").unwrap();
+    assert_eq!(done["arguments"], arguments);
+    let numbers: Vec<u64> = events.iter().filter_map(|e| e["sequence_number"].as_u64()).collect();
+    assert!(numbers.iter().copied().eq(0..events.len() as u64), "{numbers:?}");
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use hanzo_text::parse::{Family, OutputParser, ParseOptions, Reply, Tools};
+use hanzo_text::parse::{Event, Family, OutputParser, ParseOptions, Reply, Tools};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -496,4 +496,99 @@ proptest! {
         let options = ParseOptions { family: Family::Hermes, split_reasoning: false, ..ParseOptions::default() };
         prop_assert_eq!(OutputParser::parse(&text, options).content, text);
     }
+
+    /// The arguments of a call that a grammar holds come piece by piece: joined, they are those of the whole call, however
+    /// the text is cut; and a reply that ends early has told a beginning of them, and no content.
+    #[test]
+    fn held_calls_come_as_they_are_written(
+        calls in proptest::collection::vec(held_call(), 1..4),
+        manner in 0..4usize,
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..24),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let (family, text) = written(&calls, manner);
+        let options = ParseOptions { held_calls: true, ..options(family) };
+        let ends: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
+        let mut cuts: Vec<usize> = cuts.iter().map(|c| ends[c.index(ends.len())]).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        let (told, reply) = held(options.clone(), pieces);
+        let wanted: Vec<(String, String)> =
+            calls.iter().map(|(name, arguments)| (name.clone(), arguments.to_string())).collect();
+        prop_assert_eq!(&told, &wanted, "{:?}", text);
+        prop_assert_eq!(&reply, &parse(family, &text), "the same calls as without deltas: {:?}", text);
+        prop_assert_eq!(&reply.content, "");
+
+        let early = &text[..ends[end.index(ends.len())]];
+        let (told, reply) = held(options, early.split_inclusive(' '));
+        prop_assert!(told.len() <= wanted.len());
+        for (i, (name, arguments)) in told.iter().enumerate() {
+            prop_assert_eq!(name, &wanted[i].0);
+            prop_assert!(wanted[i].1.starts_with(arguments.as_str()), "{:?}: {:?}", early, arguments);
+        }
+        // Text is at most what began like another call, and nothing of one that was told.
+        prop_assert!(early.ends_with(&reply.content), "{:?}: {:?}", early, reply.content);
+        if let Some(i) = told.len().checked_sub(1).filter(|&i| told[i] != wanted[i]) {
+            prop_assert_eq!(&reply.content, "", "{:?}: {:?}", early, told[i]);
+        }
+    }
+}
+
+/// A call with arguments as a grammar makes them.
+fn held_call() -> impl Strategy<Value = (String, Value)> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[a-zé\"\\\\{}\\[\\]:, \n]{0,8}".prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::vec(("(name|arguments|k\"?)", inner), 0..3)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    });
+    let arguments = proptest::collection::vec(("(name|arguments|city|days)", value), 0..3)
+        .prop_map(|fields| Value::Object(fields.into_iter().collect()));
+    (proptest::sample::select(vec!["get_weather".to_owned(), "add".to_owned(), "now".to_owned()]), arguments)
+}
+
+/// Calls as the grammars of `tool_choice` let them be written, and the family that reads them.
+fn written(calls: &[(String, Value)], manner: usize) -> (Family, String) {
+    let spaced = manner % 2 == 1;
+    let text = |value: &Value| match spaced {
+        true => serde_json::to_string_pretty(value).unwrap(),
+        false => value.to_string(),
+    };
+    let calls: Vec<Value> =
+        calls.iter().map(|(name, arguments)| json!({"name": name, "arguments": arguments})).collect();
+    match manner / 2 {
+        0 => {
+            let calls: Vec<String> =
+                calls.iter().map(|call| format!("<tool_call>\n{}\n</tool_call>", text(call))).collect();
+            (Family::Hermes, calls.join("\n"))
+        }
+        _ => (Family::Generic, text(&Value::from(calls))),
+    }
+}
+
+/// What was told of the calls while they came: names and joined arguments; and the whole reply.
+fn held<'t>(options: ParseOptions, pieces: impl Iterator<Item = &'t str>) -> (Vec<(String, String)>, Reply) {
+    let (mut told, mut reply) = (Vec::<(String, String)>::new(), Reply::default());
+    let mut parser = OutputParser::new(options);
+    let mut take = |events: Vec<Event>| {
+        for event in events {
+            match &event {
+                Event::CallBegan(name) => told.push((name.clone(), String::new())),
+                Event::Arguments(more) => told.last_mut().unwrap().1.push_str(more),
+                _ => {}
+            }
+            reply.push(event);
+        }
+    };
+    pieces.for_each(|piece| take(parser.feed(piece)));
+    take(parser.finish());
+    (told, reply)
 }

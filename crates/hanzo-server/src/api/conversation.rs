@@ -58,6 +58,7 @@ impl Chat {
         job.tools = self.tools.as_ref().and_then(ToolUse::for_parser);
         if let Some(forced) = self.tools.as_ref().and_then(|t| t.forced(family)) {
             (job.grammar, job.family) = (Some(Held::Whole(forced.grammar)), Some(forced.family));
+            job.held_calls = true;
             return Ok(job);
         }
         if job.tools.is_some() && self.format.is_some() {
@@ -67,6 +68,7 @@ impl Chat {
         job.grammar = self.format.map(Held::Whole);
         if let Some(tools) = self.tools.as_ref().filter(|t| t.is_strict()) {
             job.grammar = tools.held(family);
+            job.held_calls = job.grammar.is_some();
             if job.grammar.is_none() {
                 notes.warn(format!("with output format {family}, strict arguments are only held to with tool_choice required or a name"));
             }

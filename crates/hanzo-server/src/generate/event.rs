@@ -1,6 +1,7 @@
 //! What a reply consists of, in the terms that all dialects share.
 
 use hanzo_engine::{Finish, Token};
+use serde_json::{Map, Value};
 
 /// A part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,8 +10,10 @@ pub(crate) enum Part {
     Reasoning(String),
     /// More content.
     Content(String),
-    /// A call of a tool, complete.
+    /// A call of a tool begins: it has no arguments as yet.
     Call(Call),
+    /// More of the arguments of the call that began last, which has this place among the calls of the reply.
+    Arguments { call: usize, text: String },
 }
 
 /// A call of a tool.
@@ -20,8 +23,15 @@ pub(crate) struct Call {
     pub(crate) index: usize,
     pub(crate) id: String,
     pub(crate) name: String,
-    /// A JSON object, as text.
+    /// A JSON object, as text; a part of one where the reply's end cut it off.
     pub(crate) arguments: String,
+}
+
+impl Call {
+    /// The arguments as JSON; `None` if they were cut off.
+    pub(crate) fn input(&self) -> Option<Map<String, Value>> {
+        serde_json::from_str(&self.arguments).ok()
+    }
 }
 
 /// What a step brought for one choice.
@@ -114,9 +124,31 @@ impl Reply {
                 Part::Reasoning(text) => self.reasoning.push_str(&text),
                 Part::Content(text) => self.content.push_str(&text),
                 Part::Call(call) => self.calls.push(call),
+                Part::Arguments { text, .. } => {
+                    if let Some(call) = self.calls.last_mut() {
+                        call.arguments.push_str(&text);
+                    }
+                }
             }
         }
         self.tokens.extend(event.token);
         self.end = event.end.or(self.end.take());
+    }
+
+    /// What it consists of, in order, as if it came at once.
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if !self.reasoning.is_empty() {
+            parts.push(Part::Reasoning(self.reasoning));
+        }
+        if !self.content.is_empty() {
+            parts.push(Part::Content(self.content));
+        }
+        for mut call in self.calls {
+            let text = std::mem::take(&mut call.arguments);
+            let arguments = Part::Arguments { call: call.index, text };
+            parts.extend([Part::Call(call), arguments]);
+        }
+        parts
     }
 }

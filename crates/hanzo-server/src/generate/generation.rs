@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use hanzo_engine::{Cancel, Finish, FinishReason, TextEvent};
 use hanzo_text::parse::{Event as Parsed, OutputParser};
+use serde_json::Value;
 
 use super::event::{Call, End, EndReason, Event, Part, Reply, Usage};
 use super::mailbox::Mail;
@@ -18,7 +19,10 @@ use crate::model::LoadedModel;
 struct Choice {
     /// `None` for plain text.
     parser: Option<OutputParser>,
+    /// Calls that began.
     calls: usize,
+    /// Of these, those whose end the parser has not told yet.
+    open: usize,
     ended: bool,
 }
 
@@ -31,20 +35,37 @@ impl Choice {
         if last {
             parsed.extend(parser.finish());
         }
-        parsed.into_iter().map(|event| self.part(event)).collect()
+        let mut parts = Vec::new();
+        parsed.into_iter().for_each(|event| self.part(event, &mut parts));
+        parts
     }
 
-    fn part(&mut self, event: Parsed) -> Part {
+    fn part(&mut self, event: Parsed, parts: &mut Vec<Part>) {
         match event {
-            Parsed::Reasoning(text) => Part::Reasoning(text),
-            Parsed::Content(text) => Part::Content(text),
+            Parsed::Reasoning(text) => parts.push(Part::Reasoning(text)),
+            Parsed::Content(text) => parts.push(Part::Content(text)),
+            Parsed::CallBegan(name) => {
+                parts.push(self.call(name));
+                self.open += 1;
+            }
+            Parsed::Arguments(text) => parts.push(self.arguments(text)),
+            // All of it was told as it came.
+            Parsed::ToolCall(_) if self.open > 0 => self.open -= 1,
             Parsed::ToolCall(call) => {
-                let index = self.calls;
-                self.calls += 1;
-                let arguments = serde_json::Value::Object(call.arguments).to_string();
-                Part::Call(Call { index, id: ids::unique("call_"), name: call.name, arguments })
+                parts.push(self.call(call.name));
+                parts.push(self.arguments(Value::Object(call.arguments).to_string()));
             }
         }
+    }
+
+    fn call(&mut self, name: String) -> Part {
+        let index = self.calls;
+        self.calls += 1;
+        Part::Call(Call { index, id: ids::unique("call_"), name, arguments: String::new() })
+    }
+
+    fn arguments(&self, text: String) -> Part {
+        Part::Arguments { call: self.calls.saturating_sub(1), text }
     }
 }
 
@@ -61,7 +82,8 @@ pub(crate) struct Generation {
 impl Generation {
     /// A request that the engine has taken; of each choice, what reads its text (`None` for plain text).
     pub(super) fn new(mail: Mail, cancel: Cancel, parsers: Vec<Option<OutputParser>>, log: Log) -> Self {
-        let choices = parsers.into_iter().map(|parser| Choice { parser, calls: 0, ended: false }).collect();
+        let choices =
+            parsers.into_iter().map(|parser| Choice { parser, calls: 0, open: 0, ended: false }).collect();
         Self { mail, cancel, choices, usage: Usage::default(), log }
     }
 

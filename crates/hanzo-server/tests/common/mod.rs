@@ -94,13 +94,19 @@ impl Answer {
         self
     }
 
-    /// The data of a stream's messages.
+    /// The data of a stream's messages, which end as OpenAI's do.
     #[track_caller]
     pub fn messages(&self) -> Vec<Value> {
+        assert!(self.body.ends_with(b"data: [DONE]\n\n"), "{self:?}");
+        self.data()
+    }
+
+    /// The data of a stream's messages.
+    #[track_caller]
+    pub fn data(&self) -> Vec<Value> {
         let text = std::str::from_utf8(&self.body).unwrap();
-        let mut data: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("data: ")).collect();
-        assert_eq!(data.pop(), Some("[DONE]"), "{text}");
-        data.into_iter().map(|d| serde_json::from_str(d).unwrap()).collect()
+        let data = text.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|d| *d != "[DONE]");
+        data.map(|d| serde_json::from_str(d).unwrap()).collect()
     }
 }
 

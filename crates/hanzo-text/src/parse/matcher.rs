@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::family::{Pairs, Rule, Step};
 use super::literal::{brace_arguments, python_calls, typed};
+use super::partial::Partial;
 use super::scan::{JsonScan, PythonScan, Step as Scan};
-use super::{ToolCall, Tools};
+use super::{Event, ToolCall, Tools};
 
 /// Longest call. What is longer is text.
 const MAX_CALL_BYTES: usize = 1 << 20;
@@ -58,6 +59,9 @@ pub(super) struct Matcher {
     name: String,
     arguments: Map<String, Value>,
     calls: Vec<ToolCall>,
+    /// Where the JSON of [`Step::Call`] begins, and where it ends as far as it was looked at.
+    json: Option<(usize, usize)>,
+    partial: Partial,
 }
 
 impl Matcher {
@@ -73,7 +77,21 @@ impl Matcher {
             name: String::new(),
             arguments: Map::new(),
             calls: Vec::new(),
+            json: None,
+            partial: Partial::default(),
         }
+    }
+
+    /// Gives out what is known by now of a call that is said in JSON. The text is that of the last [`Matcher::advance`].
+    pub(super) fn partial(&mut self, text: &str, events: &mut Vec<Event>) {
+        if let Some(json) = self.json.and_then(|(from, to)| text.get(from..to)) {
+            self.partial.advance(json, events);
+        }
+    }
+
+    /// Whether a part of a call was given out.
+    pub(super) fn has_begun(&self) -> bool {
+        self.partial.has_begun()
     }
 
     /// Goes on with the text from the rule's beginning; `last` if there will be no more of it.
@@ -144,7 +162,11 @@ impl Matcher {
                 None if rest.len() <= MAX_SKIP_BYTES + literal.len() => Found::More,
                 _ => Found::Fail,
             },
-            Step::Call => self.json(text, |this, json| this.add_calls(json)),
+            Step::Call => {
+                let found = self.json(text, |this, json| this.add_calls(json));
+                self.json = Some((self.from, self.seen));
+                found
+            }
             Step::Args => self.json(text, |this, json| match json {
                 Value::Object(map) => {
                     this.arguments = map;
@@ -349,7 +371,7 @@ impl Matcher {
 }
 
 /// The name without the wrapping that Kimi and others put around it: `functions.f:0`.
-fn tool_name(name: &str) -> &str {
+pub(super) fn tool_name(name: &str) -> &str {
     let name = name.strip_prefix("functions.").unwrap_or(name);
     match name.rsplit_once(':') {
         Some((head, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => head,

@@ -6,7 +6,8 @@
 //! * text that only looks like a call stays content, byte for byte, and no text is an error;
 //! * what is held back is only what may still become a mark or a call.
 //!
-//! A call is given out when it is complete, because until then it may turn out to be text. White space between the
+//! A call is given out when it is complete, because until then it may turn out to be text; only where a grammar holds it
+//! ([`ParseOptions::held_calls`]), as it comes. White space between the
 //! parts (after reasoning, before and between calls) belongs to the format and is dropped.
 //!
 //! The text must contain the marks: the detokenizer has to render special tokens (`<tool_call>`, `[TOOL_CALLS]`, …).
@@ -14,6 +15,7 @@
 mod family;
 mod literal;
 mod matcher;
+mod partial;
 mod scan;
 
 use std::collections::HashMap;
@@ -40,6 +42,10 @@ pub enum Event {
     Reasoning(String),
     /// More content.
     Content(String),
+    /// A call begins that a grammar holds: its name. Its arguments follow, and [`Event::ToolCall`] at its end.
+    CallBegan(String),
+    /// More of the arguments of the call that began last: JSON, without white space between its tokens.
+    Arguments(String),
     /// A complete call.
     ToolCall(ToolCall),
 }
@@ -61,6 +67,8 @@ impl Reply {
         match event {
             Event::Reasoning(text) => self.reasoning.push_str(&text),
             Event::Content(text) => self.content.push_str(&text),
+            // What was said of a call before its end is said again then.
+            Event::CallBegan(_) | Event::Arguments(_) => {}
             Event::ToolCall(call) => self.tool_calls.push(call),
         }
     }
@@ -109,13 +117,22 @@ pub struct ParseOptions {
     pub tools: Option<Tools>,
     /// Reasoning is told apart; otherwise its marks are content.
     pub split_reasoning: bool,
+    /// A grammar holds the calls of this reply, once they have begun: they cannot turn out to be text, and are given out as they
+    /// come. One that the reply's end cuts off stays without [`Event::ToolCall`].
+    pub held_calls: bool,
     /// The prompt ended inside reasoning (see [`Capabilities::opens_reasoning`](crate::template::Capabilities)).
     pub starts_in_reasoning: bool,
 }
 
 impl Default for ParseOptions {
     fn default() -> Self {
-        Self { family: Family::Generic, tools: None, split_reasoning: true, starts_in_reasoning: false }
+        Self {
+            family: Family::Generic,
+            tools: None,
+            split_reasoning: true,
+            held_calls: false,
+            starts_in_reasoning: false,
+        }
     }
 }
 
@@ -160,6 +177,7 @@ impl Mark {
 pub struct OutputParser {
     syntax: &'static Syntax,
     tools: Tools,
+    held_calls: bool,
     mode: Mode,
     /// Text that is not decided yet, from `passed` on.
     pending: String,
@@ -209,6 +227,7 @@ impl OutputParser {
         Self {
             syntax,
             tools: options.tools.unwrap_or_default(),
+            held_calls: options.held_calls,
             mode,
             pending: String::new(),
             passed: 0,
@@ -287,8 +306,19 @@ impl OutputParser {
     /// Goes on with the readings of the pending text as a call. The first rule that holds wins, in the table's order.
     fn attempt(&mut self, last: bool, events: &mut Vec<Event>) -> bool {
         while let Some(matcher) = self.attempts.first_mut() {
-            match matcher.advance(self.pending.get(self.passed..).unwrap_or(""), last, &self.tools) {
+            let text = self.pending.get(self.passed..).unwrap_or("");
+            let outcome = matcher.advance(text, last, &self.tools);
+            if self.held_calls {
+                matcher.partial(text, events);
+            }
+            match outcome {
                 Outcome::More => return false,
+                Outcome::Fail { .. } if matcher.has_begun() => {
+                    // What was given out as a call is not text too.
+                    self.attempts.clear();
+                    self.passed += text.len();
+                    return true;
+                }
                 Outcome::Fail { starved } => {
                     self.attempts.remove(0);
                     self.starved += u32::from(starved);

@@ -36,11 +36,6 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// The arguments are an object: the parser made them so.
-fn input(call: &Call) -> Value {
-    serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}))
-}
-
 impl Manner {
     fn message(&self, content: Vec<Value>, end: Option<&End>, usage: Value) -> Value {
         json!({
@@ -65,12 +60,9 @@ pub(super) fn whole(reply: &Reply, used: &Usage, manner: &Manner) -> Value {
     if !reply.content.is_empty() {
         content.push(json!({"type": "text", "text": reply.content}));
     }
-    content.extend(
-        reply
-            .calls
-            .iter()
-            .map(|c| json!({"type": "tool_use", "id": c.id, "name": c.name, "input": input(c)})),
-    );
+    // One that was cut off has no input to tell.
+    let call = |c: &Call| Some(json!({"type": "tool_use", "id": c.id, "name": c.name, "input": c.input()?}));
+    content.extend(reply.calls.iter().filter_map(call));
     manner.message(content, reply.end.as_ref(), usage(used))
 }
 
@@ -80,6 +72,7 @@ enum Open {
     None,
     Thinking,
     Text,
+    Call,
 }
 
 /// Writes the events of a streamed reply.
@@ -126,7 +119,8 @@ impl Writer {
             out.push(self.stop());
         }
         match wanted {
-            Open::None => {}
+            // A call's block says whom it calls.
+            Open::None | Open::Call => {}
             Open::Thinking => {
                 out.push(self.start(json!({"type": "thinking", "thinking": "", "signature": ""})));
             }
@@ -149,8 +143,10 @@ impl Writer {
                 self.switch(Open::None, out);
                 let block = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
                 out.push(self.start(block));
-                out.push(self.delta(json!({"type": "input_json_delta", "partial_json": call.arguments})));
-                out.push(self.stop());
+                self.open = Open::Call;
+            }
+            Part::Arguments { text, .. } => {
+                out.push(self.delta(json!({"type": "input_json_delta", "partial_json": text})));
             }
         }
     }

@@ -36,42 +36,18 @@ pub(super) struct Manner {
 }
 
 impl Manner {
-    fn head(&self) -> Map<String, Value> {
-        let mut head = Map::new();
-        head.insert("model".to_owned(), self.model.name.as_str().into());
-        head.insert("created_at".to_owned(), ids::rfc3339(ids::now()).into());
-        head
-    }
-
     /// A part of a reply, or the whole of it.
     fn object(&self, content: &str, thinking: &str, calls: &[Call]) -> Map<String, Value> {
-        let mut out = self.head();
-        match self.kind {
-            Kind::Generate => {
-                out.insert("response".to_owned(), content.into());
-                if !thinking.is_empty() {
-                    out.insert("thinking".to_owned(), thinking.into());
-                }
-            }
-            Kind::Chat => {
-                let mut message = json!({"role": "assistant", "content": content});
-                if !thinking.is_empty() {
-                    message["thinking"] = thinking.into();
-                }
-                if !calls.is_empty() {
-                    message["tool_calls"] = calls.iter().map(call).collect();
-                }
-                out.insert("message".to_owned(), message);
-            }
-        }
-        out.insert("done".to_owned(), false.into());
-        out
+        object(&self.model.name, self.kind, content, thinking, calls)
+    }
+
+    fn line(&self, content: &str, thinking: &str, calls: &[Call]) -> Bytes {
+        line(&Value::Object(self.object(content, thinking, calls)))
     }
 
     /// Counts and times, in nanoseconds.
-    fn finish(&self, out: &mut Map<String, Value>, end: Option<&End>) {
+    fn finish(&self, out: &mut Map<String, Value>, end: &End) {
         out.insert("done".to_owned(), true.into());
-        let Some(end) = end else { return };
         let reason = if end.reason == EndReason::Length { "length" } else { "stop" };
         out.insert("done_reason".to_owned(), reason.into());
         let f = &end.finish;
@@ -90,38 +66,65 @@ impl Manner {
     /// A whole reply.
     fn whole(&self, reply: &Reply) -> Value {
         let mut out = self.object(&reply.content, &reply.reasoning, &reply.calls);
-        self.finish(&mut out, reply.end.as_ref());
+        if let Some(end) = &reply.end {
+            self.finish(&mut out, end);
+        }
         Value::Object(out)
     }
 
     /// The answer to a request without a prompt, which only loads the model.
     pub(super) fn loaded(&self) -> Value {
-        let mut out = self.object("", "", &[]);
-        self.finish(&mut out, None);
-        out.insert("done_reason".to_owned(), "load".into());
-        Value::Object(out)
+        ended(&self.model.name, self.kind, "load")
     }
+}
 
-    fn part(&self, part: &Part) -> Value {
-        Value::Object(match part {
-            Part::Reasoning(text) => self.object("", text, &[]),
-            Part::Content(text) => self.object(text, "", &[]),
-            Part::Call(call) => self.object("", "", std::slice::from_ref(call)),
-        })
+/// A part of a reply, or the whole of it.
+fn object(model: &str, kind: Kind, content: &str, thinking: &str, calls: &[Call]) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("model".to_owned(), model.into());
+    out.insert("created_at".to_owned(), ids::rfc3339(ids::now()).into());
+    match kind {
+        Kind::Generate => {
+            out.insert("response".to_owned(), content.into());
+            if !thinking.is_empty() {
+                out.insert("thinking".to_owned(), thinking.into());
+            }
+        }
+        Kind::Chat => {
+            let mut message = json!({"role": "assistant", "content": content});
+            if !thinking.is_empty() {
+                message["thinking"] = thinking.into();
+            }
+            let calls: Vec<Value> = calls.iter().filter_map(call).collect();
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.into();
+            }
+            out.insert("message".to_owned(), message);
+        }
     }
+    out.insert("done".to_owned(), false.into());
+    out
+}
+
+/// What is said of a request without a reply, and of why there is none.
+fn ended(model: &str, kind: Kind, reason: &str) -> Value {
+    let mut out = object(model, kind, "", "", &[]);
+    out.insert("done".to_owned(), true.into());
+    out.insert("done_reason".to_owned(), reason.into());
+    Value::Object(out)
 }
 
 fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Arguments are an object here, not text.
-fn call(call: &Call) -> Value {
-    let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
-    json!({"function": {"index": call.index, "name": call.name, "arguments": arguments}})
+/// Arguments are an object here, not text; a call that was cut off has none to tell.
+fn call(call: &Call) -> Option<Value> {
+    Some(json!({"function": {"index": call.index, "name": call.name, "arguments": call.input()?}}))
 }
 
-fn line(value: &Value) -> Bytes {
+/// A line of a response.
+pub(super) fn line(value: &Value) -> Bytes {
     Bytes::from(format!("{value}\n"))
 }
 
@@ -135,18 +138,46 @@ pub(super) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Respon
 /// Writes the lines of a streamed reply. Errors after its beginning are lines too.
 struct Writer {
     manner: Manner,
+    /// A call whose arguments are still coming: lines have whole ones.
+    open: Option<Call>,
     end: Option<End>,
+}
+
+impl Writer {
+    fn part(&mut self, part: Part, out: &mut Vec<Bytes>) {
+        if let (Part::Arguments { text, .. }, Some(call)) = (&part, &mut self.open) {
+            call.arguments.push_str(text);
+            return;
+        }
+        self.close(out);
+        match part {
+            Part::Reasoning(text) => out.push(self.manner.line("", &text, &[])),
+            Part::Content(text) => out.push(self.manner.line(&text, "", &[])),
+            Part::Call(call) => self.open = Some(call),
+            Part::Arguments { .. } => {}
+        }
+    }
+
+    /// Writes the call that has come, if there is one.
+    fn close(&mut self, out: &mut Vec<Bytes>) {
+        if let Some(call) = self.open.take().filter(|call| call.input().is_some()) {
+            out.push(self.manner.line("", "", &[call]));
+        }
+    }
 }
 
 impl Write for Writer {
     fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
-        out.extend(event.parts.iter().map(|part| line(&self.manner.part(part))));
+        event.parts.into_iter().for_each(|part| self.part(part, out));
         self.end = event.end.or(self.end.take());
     }
 
     fn end(&mut self, _usage: &Usage, out: &mut Vec<Bytes>) {
+        self.close(out);
         let mut last = self.manner.object("", "", &[]);
-        self.manner.finish(&mut last, self.end.as_ref());
+        if let Some(end) = &self.end {
+            self.manner.finish(&mut last, end);
+        }
         out.push(line(&Value::Object(last)));
     }
 
@@ -169,7 +200,7 @@ pub(super) async fn answer(
 ) -> Result<Response, ApiError> {
     let generation = job.start(app, id, notes).await?;
     if stream {
-        return Ok(lines(written([generation], Writer { manner, end: None })));
+        return Ok(lines(written([generation], Writer { manner, open: None, end: None })));
     }
     let (replies, _) = generation.collect().await?;
     Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default())).into_response())

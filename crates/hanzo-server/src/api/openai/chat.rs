@@ -323,15 +323,13 @@ impl Write for Manner {
                 Part::Reasoning(text) => write(json!({"reasoning_content": text}), None),
                 Part::Content(text) => write(json!({"content": text}), None),
                 Part::Call(c) => {
-                    // As OpenAI streams it: who is called first, then with what.
                     let mut start = call(c);
-                    if let Some(fields) = start.as_object_mut() {
-                        fields.insert("index".to_owned(), c.index.into());
-                        fields.insert("function".to_owned(), json!({"name": c.name, "arguments": ""}));
-                    }
+                    start["index"] = c.index.into();
                     write(json!({"tool_calls": [start]}), None);
-                    let arguments = json!({"index": c.index, "function": {"arguments": c.arguments}});
-                    write(json!({"tool_calls": [arguments]}), None);
+                }
+                Part::Arguments { call, text } => {
+                    let more = json!({"index": call, "function": {"arguments": text}});
+                    write(json!({"tool_calls": [more]}), None);
                 }
             }
         }

@@ -13,12 +13,12 @@ use crate::state::App;
 
 /// The item of the output that is being written.
 #[derive(Debug)]
-struct Open {
-    kind: Kind,
-    id: String,
-    text: String,
+enum Open {
+    Text { kind: Kind, id: String, text: String },
+    Call { id: String, call: Call },
 }
 
+/// An item that is text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reasoning,
@@ -94,7 +94,11 @@ impl Writer {
 
     /// Closes the open item, if there is one.
     fn close(&mut self) {
-        let Some(Open { kind, id, text }) = self.open.take() else { return };
+        let (kind, id, text) = match self.open.take() {
+            None => return,
+            Some(Open::Call { id, call }) => return self.close_call(&id, call),
+            Some(Open::Text { kind, id, text }) => (kind, id, text),
+        };
         let place = |name: &str, value: Value| {
             let mut place = json!({"item_id": id, "content_index": 0});
             place[name] = value;
@@ -114,18 +118,29 @@ impl Writer {
         self.done(item);
     }
 
-    /// The open item, which is of this kind from then on.
-    fn opened(&mut self, kind: Kind) -> Open {
+    fn close_call(&mut self, id: &str, call: Call) {
+        let status = if call.input().is_some() { "completed" } else { "incomplete" };
+        let whole = json!({"item_id": id, "arguments": call.arguments});
+        self.item_event("response.function_call_arguments.done", whole);
+        self.done(function_call(id, &call, status));
+        // A conversation cannot go on from a call that was cut off.
+        if call.input().is_some() {
+            self.turn.calls.push(call);
+        }
+    }
+
+    /// Id and text of the open item, which is of this kind from then on.
+    fn opened(&mut self, wanted: Kind) -> (String, String) {
         match self.open.take() {
-            Some(open) if open.kind == kind => return open,
+            Some(Open::Text { kind, id, text }) if kind == wanted => return (id, text),
             other => self.open = other,
         }
         self.close();
-        let id = match kind {
+        let id = match wanted {
             Kind::Reasoning => ids::unique("rs_"),
             Kind::Message => ids::unique("msg_"),
         };
-        match kind {
+        match wanted {
             Kind::Reasoning => self.added(reasoning(&id, "")),
             Kind::Message => {
                 let mut item = message(&id, "", "in_progress");
@@ -135,14 +150,13 @@ impl Writer {
                 self.item_event("response.content_part.added", part);
             }
         }
-        Open { kind, id, text: String::new() }
+        (id, String::new())
     }
 
     /// More text of an item of this kind.
     fn text(&mut self, kind: Kind, more: &str) {
-        let mut open = self.opened(kind);
-        open.text.push_str(more);
-        let mut delta = json!({"item_id": open.id, "content_index": 0, "delta": more});
+        let (id, text) = self.opened(kind);
+        let mut delta = json!({"item_id": id, "content_index": 0, "delta": more});
         let name = match kind {
             Kind::Reasoning => "response.reasoning_text.delta",
             Kind::Message => {
@@ -151,7 +165,7 @@ impl Writer {
             }
         };
         self.item_event(name, delta);
-        self.open = Some(open);
+        self.open = Some(Open::Text { kind, id, text: text + more });
     }
 
     fn part(&mut self, part: Part) {
@@ -167,15 +181,14 @@ impl Writer {
             Part::Call(call) => {
                 self.close();
                 let id = ids::unique("fc_");
-                let mut item = function_call(&id, &call, "in_progress");
-                item["arguments"] = "".into();
-                self.added(item);
-                let delta = json!({"item_id": id, "delta": call.arguments});
+                self.added(function_call(&id, &call, "in_progress"));
+                self.open = Some(Open::Call { id, call });
+            }
+            Part::Arguments { text, .. } => {
+                let Some(Open::Call { id, call }) = &mut self.open else { return };
+                call.arguments.push_str(&text);
+                let delta = json!({"item_id": id, "delta": text});
                 self.item_event("response.function_call_arguments.delta", delta);
-                let whole = json!({"item_id": id, "arguments": call.arguments});
-                self.item_event("response.function_call_arguments.done", whole);
-                self.done(function_call(&id, &call, "completed"));
-                self.turn.calls.push(call);
             }
         }
     }
@@ -197,14 +210,12 @@ impl Writer {
 
     /// A whole response.
     pub(super) fn whole(mut self, mut reply: Reply, used: &Usage) -> Value {
-        let text = |part: fn(String) -> Part, text: String| (!text.is_empty()).then(|| part(text));
-        let (reasoning, content) = (std::mem::take(&mut reply.reasoning), std::mem::take(&mut reply.content));
-        let parts = [text(Part::Reasoning, reasoning), text(Part::Content, content)].into_iter().flatten();
-        for part in parts.chain(reply.calls.drain(..).map(Part::Call)) {
+        let end = reply.end.take();
+        for part in reply.into_parts() {
             self.part(part);
             self.events.clear();
         }
-        self.finish(reply.end.as_ref(), used)
+        self.finish(end.as_ref(), used)
     }
 }
 
