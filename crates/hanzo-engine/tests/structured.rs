@@ -118,6 +118,13 @@ fn hostile_sources() {
         (Grammar::Regex("a{1,1000000000}".to_owned()), "repetitions"),
         (Grammar::Lark("start: \"a\"{1,1000000000}".to_owned()), "repetitions"),
         (Grammar::Gbnf("root ::= \"a\"{1,1000000000}".to_owned()), "repetitions"),
+        (Grammar::JsonSchema(r#"{"type":"string","pattern":"a{1,1000000000}"}"#.to_owned()), "repetitions"),
+        (
+            Grammar::JsonSchema(
+                r#"{"items":[{"type":"object","patternProperties":{"^a{20000}$":{}}}]}"#.to_owned(),
+            ),
+            "repetitions",
+        ),
         (Grammar::Regex("(".to_owned()), "regular expression"),
         (Grammar::Regex("(?=a)b".to_owned()), "regular expression"),
         (Grammar::Lark("start: other".to_owned()), "other"),

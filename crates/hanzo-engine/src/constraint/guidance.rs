@@ -11,6 +11,7 @@ use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
 
 use super::{Constraint, ConstraintError, TokenMask, gbnf};
 
@@ -216,10 +217,34 @@ fn check(kind: &'static str, source: &str, grammar: &Grammar) -> Result<(), Cons
     if matches!(grammar, Grammar::Lark(_)) {
         limit("lines", source.lines().count(), MAX_LINES)?;
     }
-    if matches!(grammar, Grammar::Lark(_) | Grammar::Regex(_)) {
-        limit("repetitions", greatest_repetition(source) as usize, MAX_REPEAT as usize)?;
+    let repetitions = match grammar {
+        Grammar::Lark(_) | Grammar::Regex(_) => greatest_repetition(source),
+        Grammar::JsonSchema(_) => {
+            let schema = serde_json::from_str(source).map_err(|e| compile_error(kind, &e))?;
+            greatest_in_patterns(&schema)
+        }
+        Grammar::JsonObject | Grammar::Gbnf(_) => 0,
+    };
+    limit("repetitions", repetitions as usize, MAX_REPEAT as usize)
+}
+
+/// The greatest repetition of the regular expressions in a schema. Text that only looks like one counts too. Its nesting was checked.
+fn greatest_in_patterns(schema: &Value) -> u32 {
+    match schema {
+        Value::Object(fields) => {
+            let pattern = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+                ("pattern" | "whitespace_pattern", Value::String(pattern)) => greatest_repetition(pattern),
+                ("patternProperties", Value::Object(inner)) => {
+                    let keys = inner.keys().map(|key| greatest_repetition(key)).max();
+                    keys.unwrap_or(0).max(greatest_in_patterns(value))
+                }
+                _ => greatest_in_patterns(value),
+            };
+            fields.iter().map(pattern).max().unwrap_or(0)
+        }
+        Value::Array(items) => items.iter().map(greatest_in_patterns).max().unwrap_or(0),
+        _ => 0,
     }
-    Ok(())
 }
 
 /// The greatest number that stands in braces or after a tilde (Lark's other way to write a repetition).
