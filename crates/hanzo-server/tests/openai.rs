@@ -70,6 +70,22 @@ async fn models_and_health_are_told() {
     }
 }
 
+/// What is minus one is all, or any, as other servers' clients say it.
+#[tokio::test(flavor = "multi_thread")]
+async fn minus_one_is_no_bound() {
+    let server = start().await;
+    let plain = server.post(CHAT, &hello(json!({"seed": 5, "temperature": 1, "top_k": 0}))).await;
+    let off = server.post(CHAT, &hello(json!({"seed": 5, "temperature": 1, "top_k": -1}))).await;
+    assert_eq!(off.json()["choices"], plain.json()["choices"], "top_k -1 is off");
+    let any = hello(json!({"seed": -1, "temperature": 1, "repeat_last_n": -1, "dry_penalty_last_n": -1}));
+    let first = server.post("/v1/chat/completions", &any).await.json();
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(server.post("/v1/chat/completions", &any).await.json()["choices"].clone());
+    }
+    assert!(others.iter().any(|choices| *choices != first["choices"]), "{first}");
+}
+
 /// A call that a grammar holds comes as it is written, in every dialect, and joined it is the whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_of_calls_come_piece_by_piece() {

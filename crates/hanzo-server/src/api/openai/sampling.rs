@@ -88,24 +88,33 @@ impl Sampling {
                 *field = value as f32;
             }
         }
+        // −1 as vLLM and llama.cpp have it: no bound.
         for (field, name, value) in [
-            (&mut p.top_k, "top_k", self.top_k),
-            (&mut p.penalty_last_n, "repeat_last_n", self.repeat_last_n),
+            (&mut p.top_k, "top_k", self.top_k.map(|k| if k == -1 { 0 } else { k })),
+            (
+                &mut p.penalty_last_n,
+                "repeat_last_n",
+                self.repeat_last_n.map(|n| if n == -1 { MOST } else { n }),
+            ),
             (&mut p.dry_allowed_length, "dry_allowed_length", self.dry_allowed_length),
         ] {
             if let Some(n) = within(name, value, 0, MOST)? {
                 *field = n;
             }
         }
-        if let Some(n) = within("dry_penalty_last_n", self.dry_penalty_last_n, 0, MOST)? {
-            p.dry_last_n = Some(n);
-        }
+        p.dry_last_n = match self.dry_penalty_last_n {
+            None => p.dry_last_n,
+            Some(-1) => None,
+            n => within("dry_penalty_last_n", n, 0, MOST)?,
+        };
         p.mirostat = match within("mirostat", self.mirostat, 0, 2)? {
             Some(1) => Mirostat::V1,
             Some(2) => Mirostat::V2,
             _ => Mirostat::Off,
         };
-        p.seed = within("seed", self.seed, 0, i64::MAX)?.map_or_else(ids::random_seed, |n| n as u64);
+        // −1 is how llama.cpp and Ollama say that any will do.
+        let seed = self.seed.filter(|&seed| seed != -1);
+        p.seed = within("seed", seed, 0, i64::MAX)?.map_or_else(ids::random_seed, |n| n as u64);
         p.order = self.order()?.unwrap_or(p.order);
         p.dry_breakers = self.breakers(model);
         p.logit_bias = self.bias()?;
