@@ -1,11 +1,11 @@
 //! Counts and times of requests, and `/metrics`: the names and labels that vLLM's dashboards and routers know.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hanzo_engine::AdapterInfo;
+use hanzo_engine::{AdapterInfo, Metrics};
 use hanzo_fusion::BLOCK_TOKENS;
 
 use crate::ids;
@@ -75,7 +75,7 @@ impl Outcome {
         [(Self::Stop, "stop"), (Self::Length, "length"), (Self::Abort, "abort"), (Self::Error, "error")];
 }
 
-/// Counts of what was asked of a model.
+/// Counts of what was asked of a model. They outlive it: when it is loaded again, they go on.
 #[derive(Debug)]
 pub(crate) struct ModelMetrics {
     pub(crate) first_token: Histogram,
@@ -84,6 +84,8 @@ pub(crate) struct ModelMetrics {
     pub(crate) queue: Histogram,
     pub(crate) prompt_tokens: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    /// Counters of its engines that are gone.
+    gone: Mutex<Metrics>,
 }
 
 impl Default for ModelMetrics {
@@ -95,17 +97,62 @@ impl Default for ModelMetrics {
             queue: Histogram::new(WHOLE),
             prompt_tokens: AtomicU64::new(0),
             outcomes: Default::default(),
+            gone: Mutex::default(),
         }
     }
 }
 
 impl ModelMetrics {
+    /// Keeps the counters of an engine that goes.
+    pub(crate) fn keep(&self, engine: &Metrics) {
+        // Sums that a panic could leave half done do no harm.
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut gone, &Metrics { waiting: 0, running: 0, kv_blocks: 0, kv_free: 0, ..*engine });
+    }
+
     pub(crate) fn ended(&self, outcome: Outcome) {
         for ((known, _), count) in Outcome::ALL.iter().zip(&self.outcomes) {
             if *known == outcome {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// Adds up what two engines of a model say.
+fn add(total: &mut Metrics, more: &Metrics) {
+    total.waiting += more.waiting;
+    total.running += more.running;
+    total.kv_blocks += more.kv_blocks;
+    total.kv_free += more.kv_free;
+    total.prefix_queries += more.prefix_queries;
+    total.prefix_hits += more.prefix_hits;
+    total.preemptions += more.preemptions;
+    total.steps += more.steps;
+    total.failed_steps += more.failed_steps;
+    total.restarts += more.restarts;
+    total.prompt_tokens += more.prompt_tokens;
+    total.generated_tokens += more.generated_tokens;
+    total.drafted_tokens += more.drafted_tokens;
+    total.accepted_tokens += more.accepted_tokens;
+}
+
+/// What is told of a model, whether or not it is in memory now.
+#[derive(Debug)]
+pub(crate) struct Account {
+    name: String,
+    metrics: Arc<ModelMetrics>,
+    /// In memory, the one that new requests get first, then those that were unloaded and still run.
+    models: Vec<Arc<LoadedModel>>,
+    /// Of all its engines, gone or not.
+    engines: Metrics,
+}
+
+impl Account {
+    pub(crate) fn new(name: String, metrics: Arc<ModelMetrics>, models: Vec<Arc<LoadedModel>>) -> Self {
+        let mut engines = *metrics.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        models.iter().for_each(|model| add(&mut engines, &model.engine.metrics()));
+        Self { name, metrics, models, engines }
     }
 }
 
@@ -124,42 +171,38 @@ fn label(text: &str) -> String {
 }
 
 /// A metric with one value a model.
-type Scalar = (&'static str, &'static str, &'static str, fn(&LoadedModel) -> f64);
+type Scalar = (&'static str, &'static str, &'static str, fn(&Account) -> f64);
 
 const SCALARS: &[Scalar] = &[
-    ("vllm:num_requests_running", "gauge", "Requests that run.", |m| m.engine.metrics().running as f64),
-    ("vllm:num_requests_waiting", "gauge", "Requests that wait.", |m| m.engine.metrics().waiting as f64),
+    ("vllm:num_requests_running", "gauge", "Requests that run.", |m| m.engines.running as f64),
+    ("vllm:num_requests_waiting", "gauge", "Requests that wait.", |m| m.engines.waiting as f64),
     ("vllm:kv_cache_usage_perc", "gauge", "KV blocks in use, 1 is all.", |m| {
-        let metrics = m.engine.metrics();
+        let metrics = m.engines;
         metrics.kv_blocks.saturating_sub(metrics.kv_free) as f64 / metrics.kv_blocks.max(1) as f64
     }),
     ("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", |m| {
-        m.engine.metrics().prefix_queries as f64
+        m.engines.prefix_queries as f64
     }),
     ("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", |m| {
-        m.engine.metrics().prefix_hits as f64
+        m.engines.prefix_hits as f64
     }),
     ("vllm:num_preemptions_total", "counter", "Sequences whose KV blocks were taken away.", |m| {
-        m.engine.metrics().preemptions as f64
+        m.engines.preemptions as f64
     }),
     ("vllm:prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", |m| {
         m.metrics.prompt_tokens.load(Ordering::Relaxed) as f64
     }),
-    ("vllm:generation_tokens_total", "counter", "Tokens of replies.", |m| {
-        m.engine.metrics().generated_tokens as f64
-    }),
+    ("vllm:generation_tokens_total", "counter", "Tokens of replies.", |m| m.engines.generated_tokens as f64),
     ("vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens guessed ahead.", |m| {
-        m.engine.metrics().drafted_tokens as f64
+        m.engines.drafted_tokens as f64
     }),
     ("vllm:spec_decode_num_accepted_tokens_total", "counter", "Tokens guessed ahead and right.", |m| {
-        m.engine.metrics().accepted_tokens as f64
+        m.engines.accepted_tokens as f64
     }),
-    ("hanzo:engine_steps_total", "counter", "Steps of the engine.", |m| m.engine.metrics().steps as f64),
-    ("hanzo:engine_failed_steps_total", "counter", "Steps that failed.", |m| {
-        m.engine.metrics().failed_steps as f64
-    }),
+    ("hanzo:engine_steps_total", "counter", "Steps of the engine.", |m| m.engines.steps as f64),
+    ("hanzo:engine_failed_steps_total", "counter", "Steps that failed.", |m| m.engines.failed_steps as f64),
     ("hanzo:engine_restarts_total", "counter", "Times that the engine's thread was started anew.", |m| {
-        m.engine.metrics().restarts as f64
+        m.engines.restarts as f64
     }),
 ];
 
@@ -174,7 +217,7 @@ const TIMES: &[Times] = &[
 ];
 
 /// Which adapters requests run and wait with, in vLLM's form: names as labels, the time as value.
-fn adapters(out: &mut String, models: &[(&LoadedModel, String)]) {
+fn adapters(out: &mut String, models: &[(&Account, String)]) {
     let name = "vllm:lora_requests_info";
     head(
         out,
@@ -182,7 +225,7 @@ fn adapters(out: &mut String, models: &[(&LoadedModel, String)]) {
         "gauge",
         "Adapters of requests that run and that wait, as labels; the value is the time.",
     );
-    for (model, labels) in models {
+    for (model, labels) in models.iter().filter_map(|(m, labels)| Some((m.models.first()?, labels))) {
         let adapters = model.engine.adapters();
         let names = |wanted: fn(&AdapterInfo) -> usize| {
             let names: Vec<&str> =
@@ -199,10 +242,10 @@ fn adapters(out: &mut String, models: &[(&LoadedModel, String)]) {
 }
 
 /// All metrics of all models, in Prometheus' text format.
-pub(crate) fn text(models: &[Arc<LoadedModel>]) -> String {
+pub(crate) fn text(accounts: &[Account]) -> String {
     let mut out = String::with_capacity(8 << 10);
-    let labelled: Vec<(&LoadedModel, String)> =
-        models.iter().map(|m| (m.as_ref(), format!("model_name=\"{}\"", label(&m.name)))).collect();
+    let labelled: Vec<(&Account, String)> =
+        accounts.iter().map(|m| (m, format!("model_name=\"{}\"", label(&m.name)))).collect();
     for (name, kind, help, value) in SCALARS {
         head(&mut out, name, kind, help);
         for (model, labels) in &labelled {
@@ -226,8 +269,8 @@ pub(crate) fn text(models: &[Arc<LoadedModel>]) -> String {
     adapters(&mut out, &labelled);
     let name = "vllm:cache_config_info";
     head(&mut out, name, "gauge", "The KV cache's sizes, as labels.");
-    for (model, labels) in &labelled {
-        let blocks = model.engine.metrics().kv_blocks;
+    for (model, labels) in labelled.iter().filter(|(m, _)| !m.models.is_empty()) {
+        let blocks = model.engines.kv_blocks;
         // The name that dashboards ask for, whatever the device is.
         let labels = format!("{labels},block_size=\"{BLOCK_TOKENS}\",num_gpu_blocks=\"{blocks}\"");
         line(&mut out, name, &labels, 1.0);

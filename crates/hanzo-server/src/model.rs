@@ -284,6 +284,12 @@ impl LoadedModel {
     }
 }
 
+impl Drop for LoadedModel {
+    fn drop(&mut self) {
+        self.metrics.keep(&self.engine.metrics());
+    }
+}
+
 impl Prompt {
     /// A prompt of token ids, outside of any chat format.
     #[must_use]

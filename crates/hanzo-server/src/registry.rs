@@ -5,14 +5,15 @@ mod pool;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 
+pub use self::pool::{Keep, PoolError, Status};
 use self::pool::{Loader, Pool};
-pub use self::pool::{PoolError, Status};
 use crate::error::ApiError;
+use crate::metrics::{Account, ModelMetrics};
 use crate::model::LoadedModel;
 
 /// How often idle models are looked for.
@@ -80,6 +81,7 @@ pub struct Registry {
     pool: Arc<Pool<LoadedModel>>,
     names: RwLock<Names>,
     catalog: Option<Arc<dyn Catalog>>,
+    ledger: Arc<Ledger>,
 }
 
 #[derive(Default)]
@@ -103,15 +105,25 @@ impl Default for Registry {
 }
 
 /// A source of models as the pool wants it.
-struct Source(Arc<dyn ModelSource>);
+struct Source {
+    name: String,
+    source: Arc<dyn ModelSource>,
+    ledger: Arc<Ledger>,
+}
+
+/// Counts of all models that were ever loaded, by name.
+type Ledger = Mutex<BTreeMap<String, Arc<ModelMetrics>>>;
 
 impl Loader<LoadedModel> for Source {
     fn estimate(&self) -> Result<u64, String> {
-        self.0.estimate()
+        self.source.estimate()
     }
 
     fn load(&self) -> Result<LoadedModel, String> {
-        self.0.load()
+        let mut model = self.source.load()?;
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        model.metrics = Arc::clone(ledger.entry(self.name.clone()).or_default());
+        Ok(model)
     }
 
     fn bytes(&self, model: &LoadedModel) -> u64 {
@@ -130,7 +142,13 @@ impl Registry {
     /// know in `catalog`.
     #[must_use]
     pub fn new(budget: Option<u64>, catalog: Option<Arc<dyn Catalog>>) -> Self {
-        Self { pool: Arc::new(Pool::new(budget)), names: RwLock::default(), catalog }
+        Self {
+            pool: Arc::new(Pool::new(budget)),
+            names: RwLock::default(),
+            catalog,
+           
+            ledger: Arc::default(),
+        }
     }
 
     /// A registry of one model.
@@ -148,6 +166,22 @@ impl Registry {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ledger(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ModelMetrics>>> {
+        // An entry is whole before the lock goes.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of every model that was ever loaded.
+    pub(crate) fn accounts(&self) -> Vec<Account> {
+        let mut held = self.pool.held();
+        let account = |(name, metrics): (&String, &Arc<ModelMetrics>)| {
+            let (own, others) = std::mem::take(&mut held).into_iter().partition(|m| m.name == *name);
+            held = others;
+            Account::new(name.clone(), Arc::clone(metrics), own)
+        };
+        self.ledger().iter().map(account).collect()
+    }
+
     fn name(&self, name: &str, aliases: &[String]) {
         let mut names = self.names_mut();
         names.default.get_or_insert_with(|| name.to_owned());
@@ -161,14 +195,16 @@ impl Registry {
     pub fn add(&self, model: LoadedModel) {
         self.name(&model.name, &model.aliases);
         let (name, bytes) = (model.name.clone(), bytes(&model));
+        self.ledger().insert(name.clone(), Arc::clone(&model.metrics));
         self.pool.add_loaded(&name, Arc::new(model), bytes);
     }
 
     /// Adds a model that is loaded when a request asks for it. The first model is the default.
     pub fn offer(&self, offer: &Offer) {
         self.name(&offer.name, &offer.aliases);
-        let source: Arc<dyn Loader<LoadedModel>> = Arc::new(Source(Arc::clone(&offer.source)));
-        self.pool.offer(&offer.name, source, offer.keep_alive);
+        let (name, source) = (offer.name.clone(), Arc::clone(&offer.source));
+        let source = Source { name, source, ledger: Arc::clone(&self.ledger) };
+        self.pool.offer(&offer.name, Arc::new(source), offer.keep_alive);
     }
 
     /// The name of the model that is meant; a model of the catalog is offered from then on.
@@ -218,6 +254,12 @@ impl Registry {
             .into_iter()
             .find(|listed| listed.name == name)
             .ok_or_else(|| ApiError::unknown_model(&name, &[]))
+    }
+
+    /// Has a loaded model stay for so long from its last request on, whatever its offer says, until it is unloaded; `false` for
+    /// one that was there at the start, which stays.
+    pub fn keep(&self, name: &str, keep: Keep) -> bool {
+        self.pool.keep(name, keep)
     }
 
     /// Unloads a model; requests that use it go on. Whether it was loaded.

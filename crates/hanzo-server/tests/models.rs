@@ -202,3 +202,99 @@ async fn the_least_recently_used_model_makes_room() {
     error.fails(503, None);
     assert_eq!(error.json()["error"]["code"], "model_too_large");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ollama_says_how_long_a_model_stays() {
+    let a = Tiny::new("a");
+    let server = start(None, &[&a]).await;
+    let registry = Arc::clone(&server.app.registry);
+    tokio::spawn(registry.tend());
+    let chat = |keep: Value| json!({"model": "a", "messages": [{"role": "user", "content": "Hi"}], "stream": false, "keep_alive": keep, "options": {"num_predict": 2}});
+    let expires = || async {
+        let running = server.get("/api/ps").await.json();
+        running["models"][0]["expires_at"].as_str().map(str::to_owned)
+    };
+    let never = Some("9999-12-31T23:59:59Z".to_owned());
+    // A request without a prompt loads, and unloads where it keeps the model for no time.
+    let load = server.post("/api/generate", &json!({"model": "a", "keep_alive": "10m"})).await.json();
+    assert_eq!((&load["done_reason"], a.loads()), (&json!("load"), 1));
+    assert!(expires().await.is_some_and(|at| Some(at) != never));
+    assert_eq!(server.post("/api/chat", &chat(json!(-1))).await.status, 200);
+    assert_eq!(expires().await, never);
+    let unload =
+        server.post("/api/chat", &json!({"model": "a", "messages": [], "keep_alive": 0})).await.json();
+    assert_eq!((&unload["done"], &unload["done_reason"]), (&json!(true), &json!("unload")));
+    assert_eq!(statuses(&server).await[0].1, "unloaded");
+    // What a request wanted ends with the model.
+    assert_eq!(server.post("/models/load", &json!({"model": "a"})).await.status, 200);
+    assert_eq!(expires().await, never);
+    // A reply comes first.
+    let reply = server.post("/api/chat", &chat(json!("0s"))).await.json();
+    assert_eq!(reply["eval_count"], 2, "{reply}");
+    let unloaded = async {
+        while statuses(&server).await[0].1 != "unloaded" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), unloaded).await.unwrap();
+    let embed = json!({"model": "a", "input": "x", "keep_alive": "soon"});
+    let refused = server.post("/api/embed", &embed).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.json()["error"].as_str().unwrap().starts_with("keep_alive: "), "{refused:?}");
+    assert_eq!(statuses(&server).await[0].1, "unloaded", "a request that is refused loads nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stays_is_not_unloaded() {
+    let server = common::start().await;
+    let body = json!({"model": "hanzo-tiny", "prompt": "Once", "stream": false, "keep_alive": 0, "options": {"num_predict": 1}});
+    let reply = server.post("/api/generate", &body).await;
+    assert!(reply.header("x-hanzo-warning").is_some_and(|w| w.starts_with("keep_alive: ")), "{reply:?}");
+    let refused = server.post("/api/generate", &json!({"model": "hanzo-tiny", "keep_alive": 0})).await;
+    assert_eq!(refused.status, 409, "{refused:?}");
+}
+
+/// Totals go on where they were when the model is loaded again, and never fall.
+#[tokio::test(flavor = "multi_thread")]
+async fn totals_outlive_the_model() {
+    let (a, b) = (Tiny::new("a"), Tiny::new("b"));
+    let server = start(None, &[&a, &b]).await;
+    let value = |text: &str, name: &str| -> Option<f64> {
+        let line = text.lines().find(|line| line.starts_with(name) && line.contains("model_name=\"a\""))?;
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let metrics = || async {
+        let answer = server.get("/metrics").await;
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        assert!(!text.contains("model_name=\"b\""), "b was never loaded");
+        let of = |name: &str| value(&text, name);
+        (
+            of("vllm:generation_tokens_total"),
+            of("vllm:e2e_request_latency_seconds_count"),
+            of("vllm:cache_config_info"),
+            of("vllm:num_requests_running"),
+        )
+    };
+    assert_eq!(metrics().await, (None, None, None, None));
+    for round in 1..=3 {
+        assert_eq!(server.post("/v1/chat/completions", &ask("a")).await.status, 200);
+        assert!(server.becomes_idle(Duration::from_secs(5)).await);
+        let tokens = 6.0 * f64::from(round);
+        assert_eq!(metrics().await, (Some(tokens), Some(f64::from(round)), Some(1.0), Some(0.0)));
+        assert_eq!(server.post("/models/unload", &json!({"model": "a"})).await.json()["was_loaded"], true);
+        let gone = async {
+            while metrics().await.2.is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+        // The engine ends its thread after it is out of sight.
+        let kept = async {
+            while metrics().await != (Some(tokens), Some(f64::from(round)), None, Some(0.0)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), kept).await.unwrap();
+    }
+    assert_eq!(a.loads(), 3);
+}

@@ -3,6 +3,7 @@
 mod chat;
 mod embed;
 mod generate;
+mod keep_alive;
 mod models;
 mod options;
 mod reply;

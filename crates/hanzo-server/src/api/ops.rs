@@ -46,7 +46,10 @@ async fn version() -> Json {
 }
 
 async fn prometheus(State(app): State<Arc<App>>) -> Response {
-    let text = metrics::text(&app.registry.list());
+    let accounts = app.registry.accounts();
+    let text = metrics::text(&accounts);
+    // The last to hold a model frees it, which may take a moment.
+    tokio::task::spawn_blocking(move || drop(accounts));
     ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"))], text)
         .into_response()
 }

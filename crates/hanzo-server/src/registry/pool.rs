@@ -87,14 +87,43 @@ struct Slot<M> {
     last_used: Instant,
     /// Idle time after which it is unloaded.
     keep: Option<Duration>,
+    /// What a request wants instead, until it is unloaded.
+    wanted: Option<Keep>,
     /// Why the last load failed.
     failure: Option<String>,
+}
+
+impl<M> Slot<M> {
+    /// Idle time after which it is unloaded now.
+    fn keep(&self) -> Option<Duration> {
+        match self.wanted {
+            None => self.keep,
+            Some(Keep::Forever) => None,
+            Some(Keep::For(time)) => Some(time),
+        }
+    }
 }
 
 struct Inner<M> {
     slots: BTreeMap<String, Slot<M>>,
     /// Unloaded, but still in use.
     leaving: Vec<(Weak<M>, u64)>,
+}
+
+/// How long a model stays that nobody uses, if its memory is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// So long.
+    For(Duration),
+    /// As long as the server lives.
+    Forever,
+}
+
+impl Keep {
+    /// Whether that is no time at all.
+    pub fn is_over(self) -> bool {
+        self == Self::For(Duration::ZERO)
+    }
 }
 
 /// What is known of a model of the pool.
@@ -140,6 +169,7 @@ impl<M: Send + Sync + 'static> Pool<M> {
             state: State::Loaded { model, bytes },
             last_used: Instant::now(),
             keep: None,
+            wanted: None,
             failure: None,
         };
         self.lock().slots.insert(name.to_owned(), slot);
@@ -152,6 +182,7 @@ impl<M: Send + Sync + 'static> Pool<M> {
             state: State::Unloaded,
             last_used: Instant::now(),
             keep,
+            wanted: None,
             failure: None,
         });
     }
@@ -166,7 +197,7 @@ impl<M: Send + Sync + 'static> Pool<M> {
                 State::Loaded { model, bytes } => Status::Loaded {
                     bytes: *bytes,
                     users: Arc::strong_count(model) - 1,
-                    expires: slot.keep.map(|keep| keep.saturating_sub(slot.last_used.elapsed())),
+                    expires: slot.keep().map(|keep| keep.saturating_sub(slot.last_used.elapsed())),
                 },
             };
             (name.clone(), status, slot.failure.clone())
@@ -181,6 +212,13 @@ impl<M: Send + Sync + 'static> Pool<M> {
             _ => None,
         };
         self.lock().slots.values().filter_map(loaded).collect()
+    }
+
+    /// The models that are in memory, and then those that were unloaded but are still in use.
+    pub(crate) fn held(&self) -> Vec<Arc<M>> {
+        let mut held = self.loaded();
+        held.extend(self.lock().leaving.iter().filter_map(|(model, _)| model.upgrade()));
+        held
     }
 
     /// The model of that name, if it is in memory.
@@ -294,6 +332,17 @@ impl<M: Send + Sync + 'static> Pool<M> {
         }
     }
 
+    /// Has a model stay for so long from its last request on, until it is unloaded; `false` for one that stays anyway.
+    pub(crate) fn keep(&self, name: &str, keep: Keep) -> bool {
+        match self.lock().slots.get_mut(name) {
+            Some(slot) if slot.loader.is_some() => {
+                slot.wanted = Some(keep);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Unloads a model. Requests that use it go on; its memory is free when they have ended. Whether it was loaded.
     ///
     /// # Errors
@@ -324,7 +373,7 @@ impl<M: Send + Sync + 'static> Pool<M> {
                 // Idle time begins when the last request ends.
                 slot.last_used = now;
             } else if slot.loader.is_some()
-                && slot.keep.is_some_and(|keep| now.saturating_duration_since(slot.last_used) >= keep)
+                && slot.keep().is_some_and(|keep| now.saturating_duration_since(slot.last_used) >= keep)
             {
                 expired.push(name.clone());
             }
@@ -382,6 +431,8 @@ impl<M> Inner<M> {
         let State::Loaded { model, bytes } = std::mem::replace(&mut slot.state, State::Unloaded) else {
             return None;
         };
+        slot.wanted = None;
+        self.leaving.retain(|(model, _)| model.strong_count() > 0);
         self.leaving.push((Arc::downgrade(&model), bytes));
         Some(model)
     }

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::options;
 use super::reply::{self, Kind, Manner};
+use super::{keep_alive, options};
 use crate::api::conversation::Chat;
 use crate::api::openai::chat::template_kwargs;
 use crate::api::openai::{messages, tools::ToolUse};
@@ -19,6 +19,7 @@ use crate::error::ApiError;
 use crate::generate::blocking;
 use crate::json::JsonBody;
 use crate::model::LoadedModel;
+use crate::registry::Keep;
 use crate::respond::Json;
 use crate::state::App;
 
@@ -31,8 +32,7 @@ struct Request {
     options: Option<Map<String, Value>>,
     stream: Option<bool>,
     think: Option<Value>,
-    #[serde(rename = "keep_alive")]
-    _keep_alive: Option<serde::de::IgnoredAny>,
+    keep_alive: Option<Value>,
 }
 
 pub(super) async fn create(
@@ -44,9 +44,15 @@ pub(super) async fn create(
     let began = Instant::now();
     let request: Request = body.read()?;
     drop(body);
+    let keep = keep_alive::read(request.keep_alive.as_ref())?;
+    let nothing = request.messages.as_ref().is_none_or(Vec::is_empty);
+    if nothing && keep.is_some_and(Keep::is_over) {
+        return reply::unload(&app, request.model.as_deref(), Kind::Chat).await;
+    }
     let model = app.registry.get(request.model.as_deref()).await?;
+    keep_alive::apply(&app.registry, &model.name, keep, &notes);
     let manner = Manner { model: Arc::clone(&model), kind: Kind::Chat, began };
-    if request.messages.as_ref().is_none_or(Vec::is_empty) {
+    if nothing {
         return Ok(Json(manner.loaded()).into_response());
     }
     let stream = request.stream.unwrap_or(true);

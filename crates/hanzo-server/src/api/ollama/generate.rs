@@ -10,8 +10,8 @@ use hanzo_text::chat::ChatMessage;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::options;
 use super::reply::{self, Kind, Manner};
+use super::{keep_alive, options};
 use crate::api::conversation::Chat;
 use crate::api::openai::chat::template_kwargs;
 use crate::api::openai::completions::Given;
@@ -20,6 +20,7 @@ use crate::error::ApiError;
 use crate::generate::{Held, Job, blocking};
 use crate::json::JsonBody;
 use crate::model::LoadedModel;
+use crate::registry::Keep;
 use crate::respond::Json;
 use crate::state::App;
 
@@ -37,8 +38,7 @@ struct Request {
     options: Option<Map<String, Value>>,
     stream: Option<bool>,
     think: Option<Value>,
-    #[serde(rename = "keep_alive")]
-    _keep_alive: Option<serde::de::IgnoredAny>,
+    keep_alive: Option<Value>,
 }
 
 pub(super) async fn create(
@@ -50,9 +50,15 @@ pub(super) async fn create(
     let began = Instant::now();
     let request: Request = body.read()?;
     drop(body);
+    let keep = keep_alive::read(request.keep_alive.as_ref())?;
+    let nothing = request.prompt.as_ref().is_none_or(String::is_empty) && request.suffix.is_none();
+    if nothing && keep.is_some_and(Keep::is_over) {
+        return reply::unload(&app, request.model.as_deref(), Kind::Generate).await;
+    }
     let model = app.registry.get(request.model.as_deref()).await?;
+    keep_alive::apply(&app.registry, &model.name, keep, &notes);
     let manner = Manner { model: Arc::clone(&model), kind: Kind::Generate, began };
-    if request.prompt.as_ref().is_none_or(String::is_empty) && request.suffix.is_none() {
+    if nothing {
         return Ok(Json(manner.loaded()).into_response());
     }
     let stream = request.stream.unwrap_or(true);

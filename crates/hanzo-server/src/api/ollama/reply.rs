@@ -114,6 +114,16 @@ fn ended(model: &str, kind: Kind, reason: &str) -> Value {
     Value::Object(out)
 }
 
+/// Unloads a model, as a request without a prompt asks for that keeps it for no time.
+///
+/// # Errors
+/// As [`Registry::unload`](crate::registry::Registry::unload).
+pub(super) async fn unload(app: &App, model: Option<&str>, kind: Kind) -> Result<Response, ApiError> {
+    let name = model.unwrap_or_default();
+    app.registry.unload(name).await?;
+    Ok(Json(ended(name, kind, "unload")).into_response())
+}
+
 fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
