@@ -13,21 +13,33 @@ pub struct Server {
 impl Server {
     /// `hanzo serve` with the built-in model.
     pub fn start() -> Self {
-        let mut command = super::hanzo();
-        command.args(["serve", "--port", "0"]).stderr(Stdio::piped());
+        Self::start_with(&mut super::hanzo(), &[])
+    }
+
+    /// `hanzo serve` with these arguments, by a command that has its environment.
+    pub fn start_with(command: &mut Command, args: &[&str]) -> Self {
+        command.args(["serve", "--port", "0"]).args(args).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = lines
             .by_ref()
             .map_while(Result::ok)
             .find_map(|line| {
-                let address = line.split_whitespace().find(|word| word.starts_with("http://"))?;
+                let is_url = |word: &&str| word.starts_with("http://") || word.starts_with("https://");
+                let address = line.split_whitespace().find(is_url)?;
                 Some(address.trim_end_matches(['/', '.', ',']).to_owned())
             })
             .unwrap_or_else(|| panic!("hanzo serve has not told its address"));
         // Whoever stops reading would stop the server's log, and the server with it.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }
+    }
+}
+
+impl Server {
+    /// Its address as `HOST:PORT`.
+    pub fn address(&self) -> &str {
+        self.url.split_once("://").map_or(self.url.as_str(), |(_, address)| address)
     }
 }
 
