@@ -14,7 +14,7 @@ use crate::model::LoadedModel;
 use crate::respond::Json;
 use crate::state::App;
 
-/// The API's description. Kept by hand; a test compares its paths with the routes.
+/// The API's description. Kept by hand; tests compare its paths with the routes, and its schemas with what is read and written.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
 
 pub(super) fn routes(routes: Routes) -> Routes {

@@ -33,8 +33,7 @@ struct Request {
     max_tokens: Option<i64>,
     system: Option<Value>,
     stop_sequences: Option<Vec<String>>,
-    #[serde(default)]
-    stream: bool,
+    stream: Option<bool>,
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<i64>,
@@ -72,7 +71,8 @@ pub(super) async fn create(
         return Err(ApiError::at("/max_tokens", "`max_tokens` is missing"));
     }
     let model = app.registry.get(request.model.as_deref()).await?;
-    let (stream, for_job, most) = (request.stream, Arc::clone(&model), app.config.limits.tools);
+    let (stream, for_job, most) =
+        (request.stream.unwrap_or(false), Arc::clone(&model), app.config.limits.tools);
     let for_notes = notes.clone();
     let job = blocking(move || chat(request, &for_job, most)?.job(for_job, &for_notes)).await??;
     let manner = Manner { id: ids::unique("msg_"), model };

@@ -49,10 +49,8 @@ struct CompletionRequest {
 struct InfillRequest {
     input_prefix: String,
     input_suffix: String,
-    #[serde(default)]
-    prompt: String,
-    #[serde(default)]
-    input_extra: Vec<Extra>,
+    prompt: Option<String>,
+    input_extra: Option<Vec<Extra>>,
 }
 
 /// A file beside the one that is filled in.
@@ -132,11 +130,12 @@ fn job(
             given.ids(&model).map_err(|e| ApiError::at(at, e.to_string()))?
         }
         Wanted::Between(infill) => {
-            let extra = infill.input_extra.iter().map(|e| {
+            let extra = infill.input_extra.iter().flatten().map(|e| {
                 let name = e.filename.as_deref().unwrap_or("tmp");
                 format!("{name}\n{}\n", e.text)
             });
-            let before = format!("{}{}{}", extra.collect::<String>(), infill.input_prefix, infill.prompt);
+            let prompt = infill.prompt.as_deref().unwrap_or_default();
+            let before = format!("{}{}{prompt}", extra.collect::<String>(), infill.input_prefix);
             let place = |mut e: ApiError| {
                 if e.pointer.as_deref() == Some("/suffix") {
                     e.pointer = Some("/input_suffix".to_owned());
