@@ -23,6 +23,7 @@ mod lora;
 mod metrics;
 pub mod model;
 mod on_mark;
+pub mod pull;
 mod reasoning;
 pub mod registry;
 mod respond;

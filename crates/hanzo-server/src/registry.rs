@@ -15,6 +15,7 @@ use self::pool::{Loader, Pool};
 use crate::error::ApiError;
 use crate::metrics::{Account, ModelMetrics};
 use crate::model::LoadedModel;
+use crate::pull::Puller;
 
 /// How often idle models are looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -81,6 +82,7 @@ pub struct Registry {
     pool: Arc<Pool<LoadedModel>>,
     names: RwLock<Names>,
     catalog: Option<Arc<dyn Catalog>>,
+    puller: Option<Arc<dyn Puller>>,
     ledger: Arc<Ledger>,
 }
 
@@ -146,9 +148,20 @@ impl Registry {
             pool: Arc::new(Pool::new(budget)),
             names: RwLock::default(),
             catalog,
-           
+            puller: None,
             ledger: Arc::default(),
         }
+    }
+
+    /// The same, whose clients may have models fetched to where the catalog finds them.
+    #[must_use]
+    pub fn with_puller(self, puller: Arc<dyn Puller>) -> Self {
+        Self { puller: Some(puller), ..self }
+    }
+
+    /// What fetches models, if clients may ask for that.
+    pub(crate) fn puller(&self) -> Option<Arc<dyn Puller>> {
+        self.puller.clone()
     }
 
     /// A registry of one model.

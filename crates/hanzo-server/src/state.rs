@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use tokio::sync::Semaphore;
+
 use crate::api::openai::responses::store::Store;
 use crate::auth::Keys;
 use crate::config::Config;
 use crate::registry::Registry;
 use crate::web;
+
+/// Models that are fetched at once.
+const PULLS: usize = 4;
 
 /// The server's state.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub struct App {
     pub(crate) keys: Keys,
     /// Responses that are kept.
     pub(crate) responses: Store,
+    /// Places for those who fetch models.
+    pub(crate) pulls: Arc<Semaphore>,
     pub(crate) started: Instant,
     draining: AtomicBool,
 }
@@ -33,6 +40,7 @@ impl App {
             registry,
             keys,
             responses: Store::default(),
+            pulls: Arc::new(Semaphore::new(PULLS)),
             started: Instant::now(),
             draining: AtomicBool::new(false),
         })

@@ -1,6 +1,7 @@
 //! `hanzo serve`: the APIs that clients already speak, over HTTP.
 
 mod catalog;
+mod pull;
 mod settings;
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::signal;
 
 use self::catalog::{Models, Shared};
+use self::pull::FromHub;
 use self::settings::{ModelSettings, Seconds, SettingsFile};
 use super::run::Kv;
 use crate::failure::usage;
@@ -65,6 +67,9 @@ pub(crate) struct Args {
     /// needed
     #[arg(long, value_name = "TIME", env = "HANZO_MODELS_KEEP_ALIVE", help_heading = "Models")]
     models_keep_alive: Option<Seconds>,
+    /// Let clients fetch models of the Hugging Face Hub (POST /api/pull), into --models-dir, or where `hanzo pull` puts them
+    #[arg(long, env = "HANZO_ALLOW_PULL", help_heading = "Models")]
+    allow_pull: bool,
     /// TOML file with settings of single models (docs/models.md)
     #[arg(long, value_name = "FILE.toml", env = "HANZO_MODELS_CONFIG", help_heading = "Models")]
     models_config: Option<PathBuf>,
@@ -220,6 +225,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let all = runtime.block_on(registry.all()).map_err(|error| anyhow::anyhow!(error.message))?;
     let name = match all.as_slice() {
+        [] if args.allow_pull => "hanzo (no model yet)".to_owned(),
         [] => return Err(usage("there is no model to serve: `hanzo pull` fetches one, or name a file")),
         [only] => out::for_terminal(&only.name).into_owned(),
         several => format!("hanzo ({} models)", several.len()),
@@ -250,6 +256,7 @@ impl Args {
             (self.models_memory.is_some(), "--models-memory"),
             (self.models_keep_alive.is_some(), "--models-keep-alive"),
             (self.models_config.is_some(), "--models-config"),
+            (self.allow_pull, "--allow-pull"),
         ] {
             if given && !several {
                 return Err(usage(format!(
@@ -281,7 +288,11 @@ fn registry(args: &Args, device: &Arc<CpuDevice>, settings: &LoadSettings) -> Re
         file: Arc::new(file),
     };
     let catalog: Arc<dyn Catalog> = Arc::new(Models { store, shared });
-    Ok(Registry::new(args.models_memory.or_else(hanzo_engine::available_memory), Some(catalog)))
+    let registry = Registry::new(args.models_memory.or_else(hanzo_engine::available_memory), Some(catalog));
+    if !args.allow_pull {
+        return Ok(registry);
+    }
+    Ok(registry.with_puller(Arc::new(FromHub::into(args.models_dir.clone())?)))
 }
 
 fn load_settings(args: &Args) -> Result<LoadSettings> {

@@ -6,6 +6,7 @@ mod generate;
 mod keep_alive;
 mod models;
 mod options;
+mod pull;
 mod reply;
 
 use super::Routes;
@@ -19,5 +20,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .get("/api/tags", models::tags)
         .get("/api/ps", models::ps)
         .post("/api/show", models::show)
+        .post("/api/pull", pull::create)
         .get("/api/version", models::version)
 }

@@ -119,8 +119,8 @@ impl ModelSource for OnDisk {
     }
 }
 
-/// The store of a folder of models, which must be there.
+/// The store of a folder of models, which must be there. What clients had fetched is in it as in the Hub's cache.
 pub(super) fn folder(dir: &Path) -> Result<Store> {
     std::fs::read_dir(dir).with_context(|| format!("cannot read --models-dir {}", dir.display()))?;
-    Ok(Store::new(None, Some(dir.to_owned())))
+    Ok(Store::new(Some(dir.to_owned()), Some(dir.to_owned())))
 }
