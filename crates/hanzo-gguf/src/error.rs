@@ -32,7 +32,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The path is not a regular file.
-    #[error("is {kind}, not a regular file; give the path of a .gguf file")]
+    #[error("is {kind}, not a regular file")]
     NotAFile {
         /// What it is, with its article.
         kind: &'static str,

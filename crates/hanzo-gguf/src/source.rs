@@ -16,8 +16,8 @@ use std::time::SystemTime;
 use crate::error::{Error, Result};
 use crate::map::Map;
 
-/// A regular file, open for reading.
-pub(crate) struct FileSource {
+/// A regular file of any kind, open for reading by position. Every read is followed by a look at whether the file changed.
+pub struct FileSource {
     file: File,
     path: PathBuf,
     identity: Identity,
@@ -64,7 +64,10 @@ impl Identity {
 impl FileSource {
     /// Opens a regular file. Never blocks: a pipe or device is refused before it is opened, and one that takes
     /// the file's place in between is opened without waiting for its other end.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::InFile`] with the system's reason, or with [`Error::NotAFile`].
+    pub fn open(path: &Path) -> Result<Self> {
         Self::open_bare(path).map_err(|error| error.in_file(path))
     }
 
@@ -81,17 +84,26 @@ impl FileSource {
         Ok(FileSource { file, path: path.to_owned(), identity, map: OnceLock::new() })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Length at opening, in bytes.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.identity.len
     }
 
+    /// Whether it had no bytes at opening.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Fills `buf` from `offset` on, then checks that the file has not changed.
-    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Changed`], or [`Error::Io`] where the file ends before.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let read = read_exact_at(&self.file, buf, offset);
         // The change explains the failed read better than "unexpected end of file" would.
         self.check_handle()?;
@@ -124,6 +136,15 @@ impl FileSource {
     pub(crate) fn check_path(&self) -> Result<()> {
         let now = std::fs::metadata(&self.path).map_err(|error| Error::io("look at the file", error))?;
         self.identity.same_as(&Identity::of(&now))
+    }
+}
+
+impl std::fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSource")
+            .field("path", &self.path)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -224,22 +224,21 @@ impl LoraFile {
         let Some((n, n_bytes)) = n.zip(bytes) else {
             return Err(refuse("its size is out of reach".to_owned()));
         };
-        let mut owned = Vec::new();
-        let bytes = match &self.data {
-            Data::Peft(tensors) => tensors.bytes(&stored.name)?,
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(n_bytes).map_err(|e| refuse(e.to_string()))?;
+        bytes.resize(n_bytes, 0);
+        match &self.data {
+            Data::Peft(tensors) => tensors.read(&stored.name, &mut bytes)?,
             Data::Gguf(file) => {
                 let info =
                     file.tensor(&stored.name).ok_or_else(|| refuse("is not in the file".to_owned()))?;
-                owned.try_reserve_exact(n_bytes).map_err(|e| refuse(e.to_string()))?;
-                owned.resize(n_bytes, 0);
-                file.read_tensor_at(info, 0, &mut owned)?;
-                &owned
+                file.read_tensor_at(info, 0, &mut bytes)?;
             }
-        };
+        }
         let mut values = Vec::new();
         values.try_reserve_exact(n).map_err(|e| refuse(e.to_string()))?;
         values.resize(n, 0.0);
-        decode_row(stored.ty, bytes, &mut values).map_err(|e| refuse(e.to_string()))?;
+        decode_row(stored.ty, &bytes, &mut values).map_err(|e| refuse(e.to_string()))?;
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             return Err(refuse(format!("element {at} is not a finite number")));
         }

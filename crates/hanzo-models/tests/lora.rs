@@ -415,8 +415,15 @@ fn bad_peft_folders() {
         ("adapter_config.json", &b"{"[..], "adapter_config.json: EOF"),
         ("adapter_config.json", b"[]", "it is no JSON object"),
         ("adapter_model.safetensors", &weights[..weights.len() - 1], "no safetensors file"),
+        ("adapter_model.safetensors", &[&weights[..], &[0]].concat(), "no safetensors file"),
         ("adapter_model.safetensors", &weights[..4], "no safetensors file"),
+        ("adapter_model.safetensors", &weights[..200], "no safetensors file"),
         ("adapter_model.safetensors", &[0xff; 64], "no safetensors file"),
+        (
+            "adapter_model.safetensors",
+            &[&[2, 0, 0, 0, 0, 0, 0, 0], &b"[]"[..]].concat(),
+            "no safetensors file",
+        ),
     ] {
         write_peft(temp.path(), &base, &good);
         std::fs::write(temp.path().join(name), content).unwrap();
@@ -425,6 +432,47 @@ fn bad_peft_folders() {
     }
     std::fs::remove_file(temp.path().join("adapter_config.json")).unwrap();
     assert!(LoraFile::open(temp.path()).err().unwrap().to_string().contains("cannot read"));
+}
+
+/// What an adapter takes is known before its matrices are read, so a file of any size costs no memory until somebody agrees.
+#[test]
+fn a_large_peft_file_is_not_read_to_tell_its_size() {
+    let temp = tempfile::tempdir().unwrap();
+    let config = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 16});
+    write_peft(temp.path(), &config, &one_module("model.layers.0.self_attn.q_proj", 4));
+    let path = temp.path().join("adapter_model.safetensors");
+    // 6 GiB that the system does not keep anywhere.
+    let n_in = 400_000_000usize;
+    let half = |shape: [usize; 2], from: usize| {
+        json!({
+            "dtype": "F32", "shape": shape, "data_offsets": [from, from + 4 * shape[0] * shape[1]],
+        })
+    };
+    let name = |half| format!("base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight");
+    let header = json!({ name("A"): half([4, n_in], 0), name("B"): half([128, 4], 16 * n_in) }).to_string();
+    let mut content = (header.len() as u64).to_le_bytes().to_vec();
+    content.extend_from_slice(header.as_bytes());
+    std::fs::write(&path, &content).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len((content.len() + 16 * n_in + 4 * 128 * 4) as u64).unwrap();
+    let before = resident_peak();
+    let adapter = LoraFile::open(temp.path()).unwrap();
+    assert!(adapter.memory() > 16 * n_in as u64);
+    let (Some(before), Some(after)) = (before, resident_peak()) else { return };
+    assert!(after - before < 1 << 30, "{} bytes more", after - before);
+    // A file that changes after that is noticed.
+    file.set_len(100).unwrap();
+    let Some(folder) = oracles("logits").map(|o| o.join("llama")) else { return };
+    let model = hanzo_models::load(&GgufFile::open(folder.join("llama-f32.gguf")).unwrap()).unwrap();
+    let error = adapter.bind(&model).err().unwrap().to_string();
+    assert!(!error.is_empty());
+}
+
+/// The most memory that this process had at once, where the system tells.
+fn resident_peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 #[test]

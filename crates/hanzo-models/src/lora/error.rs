@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A fault of an adapter, or of its use with a model. Each names the key, tensor or module.
 #[derive(Debug, Error)]
 pub enum LoraError {
-    /// The GGUF file itself is at fault.
+    /// The file itself is at fault, or the system would not give its bytes.
     #[error(transparent)]
     Gguf(#[from] hanzo_gguf::Error),
     /// A file could not be read.

@@ -8,9 +8,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hanzo_fusion::adapter::LowRankShape;
+use hanzo_gguf::FileSource;
 use hanzo_quant::QuantType;
 use regex_lite::{Regex, RegexBuilder};
-use safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use safetensors::tensor::{Dtype, Metadata};
 use serde_json::{Map, Value};
 
 use super::{Data, LoraError, LoraFile, LoraFormat, Pair, Result, Stored, Target};
@@ -21,6 +22,8 @@ pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 const MAX_CONFIG: u64 = 4 << 20;
 /// Largest file of weights, in bytes.
 const MAX_WEIGHTS: u64 = 16 << 30;
+/// Longest header of such a file, in bytes: some hundred bytes a matrix.
+const MAX_HEADER: u64 = 16 << 20;
 /// Most patterns of ranks or alphas.
 const MAX_PATTERNS: usize = 4096;
 
@@ -75,35 +78,57 @@ const KNOWN: &[&str] = &[
 /// Initializations that take a part out of the base weights: on the original model their adapters are not what was trained.
 const CHANGES_BASE: &[&str] = &["pissa", "olora", "corda", "loftq", "lora_ga"];
 
-/// The tensors of a safetensors file.
+/// A safetensors file: its table, and its tensors as they are asked for. Opening reads the header alone, so whoever has a
+/// limit can look at the sizes first.
 #[derive(Debug)]
 pub(super) struct Tensors {
-    path: PathBuf,
-    bytes: Vec<u8>,
+    file: FileSource,
     /// Where the data begin.
-    start: usize,
+    start: u64,
     table: Metadata,
 }
 
 impl Tensors {
     fn open(path: PathBuf) -> Result<Self> {
-        let bytes = read(&path, MAX_WEIGHTS)?;
-        match SafeTensors::read_metadata(&bytes) {
-            Ok((header, table)) => Ok(Self { path, bytes, start: header + 8, table }),
-            Err(e) => Err(LoraError::Malformed { path, reason: format!("no safetensors file: {e}") }),
+        let file = FileSource::open(&path)?;
+        let bytes = file.len();
+        if bytes > MAX_WEIGHTS {
+            return Err(LoraError::TooLarge { path, bytes, limit: MAX_WEIGHTS });
         }
+        let malformed = |reason: String| LoraError::Malformed {
+            path: path.clone(),
+            reason: format!("no safetensors file: {reason}"),
+        };
+        let mut length = [0; 8];
+        if bytes < length.len() as u64 {
+            return Err(malformed(format!("it has {bytes} bytes")));
+        }
+        read_at(&file, 0, &mut length)?;
+        let length = u64::from_le_bytes(length);
+        if length > MAX_HEADER || length > bytes - 8 {
+            return Err(malformed(format!("it has {bytes} bytes and gives its header {length}")));
+        }
+        let mut header = vec![0; length as usize];
+        read_at(&file, 8, &mut header)?;
+        // This checks that the tensors lie one after the other without holes, each as long as its shape says.
+        let table: Metadata = serde_json::from_slice(&header).map_err(|e| malformed(e.to_string()))?;
+        let (start, data) = (8 + length, table.data_len() as u64);
+        if data != bytes - start {
+            return Err(malformed(format!("its tensors take {data} bytes and there are {}", bytes - start)));
+        }
+        Ok(Self { file, start, table })
     }
 
-    /// The bytes of a tensor.
-    pub(super) fn bytes(&self, name: &str) -> Result<&[u8]> {
-        let bytes = self.table.info(name).and_then(|info| {
-            let (from, to) = info.data_offsets;
-            self.bytes.get(self.start.checked_add(from)?..self.start.checked_add(to)?)
-        });
-        bytes.ok_or_else(|| LoraError::Tensor {
-            name: name.to_owned(),
-            reason: format!("its bytes are not in {}", self.path.display()),
-        })
+    /// Reads a tensor's bytes. `out` is as long as the tensor.
+    pub(super) fn read(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let range = self.table.info(name).map(|info| info.data_offsets);
+        match range.filter(|(from, to)| to.checked_sub(*from) == Some(out.len())) {
+            Some((from, _)) => read_at(&self.file, self.start + from as u64, out),
+            None => Err(LoraError::Tensor {
+                name: name.to_owned(),
+                reason: format!("its bytes are not in {}", self.file.path().display()),
+            }),
+        }
     }
 
     fn stored(&self, name: &str) -> Result<Stored> {
@@ -120,6 +145,14 @@ impl Tensors {
             _ => Err(refuse(format!("has shape {:?}; a matrix is expected", info.shape))),
         }
     }
+}
+
+/// Fills `out` from byte `at` on; an error names the file.
+fn read_at(file: &FileSource, at: u64, out: &mut [u8]) -> Result<()> {
+    file.read_at(at, out).map_err(|source| {
+        let path = file.path().to_owned();
+        hanzo_gguf::Error::InFile { path, source: Box::new(source) }.into()
+    })
 }
 
 /// Reads a whole file of at most `limit` bytes.
