@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p hanzo-engine --example throughput -- MODEL.gguf [threads] [tokens]`
 //!
-//! One line of JSON a number of streams, then one with the times between tokens.
+//! One line of JSON a number of streams. Then, in turn, with chunks of prompts that follow the running streams and with ones that
+//! take the whole budget of a step: the times between tokens alone and while a long prompt is computed, and the time to
+//! the prompt's first token.
 
 #![allow(clippy::print_stdout)]
 
@@ -20,6 +22,8 @@ use serde_json::json;
 const LONG: usize = 4096;
 /// Streams that run meanwhile.
 const RUNNING: usize = 4;
+/// Times that both sizes of chunks are measured, in turn.
+const ROUNDS: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -28,14 +32,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let n: usize = args.next().map_or(Ok(64), |a| a.parse())?;
     let file = GgufFile::open(std::path::Path::new(&path))?;
     let device = CpuDevice::new(&CpuConfig { threads, ..CpuConfig::default() })?;
-    let options = EngineOptions {
-        max_context: Some(LONG + 256),
-        kv_tokens: Some(16_384),
-        prefix_cache: false,
-        speculation: Speculation::off(),
-        ..EngineOptions::default()
+    let load = |max_slowdown| {
+        let options = EngineOptions {
+            max_context: Some(LONG + 256),
+            kv_tokens: Some(16_384),
+            prefix_cache: false,
+            speculation: Speculation::off(),
+            max_slowdown,
+            ..EngineOptions::default()
+        };
+        Engine::load(&file, &device, options, &())
     };
-    let engine = Engine::load(&file, &device, options, &())?;
+    let engine = load(EngineOptions::default().max_slowdown)?;
     let mut one = None;
     for streams in [1, 2, 4, 8, 16, 32] {
         let speed = aggregate(&engine, streams, n)?;
@@ -47,7 +55,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             json!({ "streams": streams, "tokens_per_second": speed, "ratio": ratio, "device": device })
         );
     }
-    latency(&engine)
+    let fixed = load(None)?;
+    for _ in 0..ROUNDS {
+        latency(&engine, "adaptive")?;
+        latency(&fixed, "fixed")?;
+    }
+    Ok(())
 }
 
 /// A prompt of its own for each stream.
@@ -86,7 +99,7 @@ fn aggregate(engine: &Engine, streams: usize, n: usize) -> Result<f64, Box<dyn E
 }
 
 /// Times between tokens of running streams, alone and while a long prompt is computed.
-fn latency(engine: &Engine) -> Result<(), Box<dyn Error>> {
+fn latency(engine: &Engine, chunk: &str) -> Result<(), Box<dyn Error>> {
     // Long enough to run on until the prompt is through.
     let requests = (0..RUNNING).map(|s| request(engine, s, 16, LONG)).collect();
     let running = submit(engine, requests)?;
@@ -103,12 +116,16 @@ fn latency(engine: &Engine) -> Result<(), Box<dyn Error>> {
             break first;
         }
     };
-    drop(running);
+    // Waits until the streams are gone, so that the next measurement starts alone.
+    drop((running, prompt));
+    while engine.load_now() != (0, 0) {
+        std::thread::yield_now();
+    }
     let (a, b) = (idle.percentiles(), busy.percentiles());
     let line = json!({
-        "running": RUNNING, "prompt": LONG, "alone_ms": { "p50": a.0, "p99": a.1 },
+        "chunk": chunk, "running": RUNNING, "prompt": LONG, "alone_ms": { "p50": a.0, "p99": a.1 },
         "while_prompt_ms": { "p50": b.0, "p99": b.1 }, "ratio": { "p50": b.0 / a.0, "p99": b.1 / a.1 },
-        "prompt_s": first.duration_since(asked).as_secs_f64(),
+        "first_token_s": first.duration_since(asked).as_secs_f64(),
     });
     println!("{line}");
     Ok(())

@@ -15,6 +15,7 @@ use crate::EngineError;
 use crate::adapters::{AdapterCount, AdapterId, AdapterInfo, AdapterLimits, Registry};
 use crate::kv::{KvDemand, block_bytes, kv_pool_default, kv_pool_fits};
 use crate::metrics::Metrics;
+use crate::pace::Pace;
 use crate::read::Reader;
 use crate::request::{Event, Request, Sink};
 use crate::scheduler::StepLimits;
@@ -46,6 +47,9 @@ pub struct EngineOptions {
     pub kv_type: KvType,
     /// Tokens of a step: the most that a prompt's chunk can be.
     pub max_batch_tokens: usize,
+    /// How long a step with a prompt's chunk may take beside replies that are running, as a multiple of one without:
+    /// chunks are as small as that needs. `None` gives prompts all of `max_batch_tokens`, however long others wait.
+    pub max_slowdown: Option<f64>,
     /// Sequences that run at once.
     pub max_sequences: usize,
     /// Requests that may wait before [`EngineError::Busy`].
@@ -69,6 +73,7 @@ impl Default for EngineOptions {
             memory: None,
             kv_type: KvType::F16,
             max_batch_tokens: 512,
+            max_slowdown: Some(2.5),
             max_sequences: 64,
             max_waiting: 256,
             prefix_cache: true,
@@ -231,6 +236,7 @@ impl Engine {
             step_limits,
             model_limits,
             speculation.clone(),
+            Pace::new(options.max_slowdown),
             (info.vocab_size, info.hidden_size),
             Arc::clone(&shared),
         );

@@ -2,14 +2,16 @@
 //!
 //! Every step has a budget of tokens. Sequences that decode come first, one token each, then their drafts; what is left
 //! goes to prompts in chunks, running ones before new ones, by priority and then arrival. While anybody decodes, chunks
-//! are as small as the pace asks for, and those of sequences that read have as many rows as readers may take in a step. When blocks run out, the lowest in that order gives its blocks back and computes
-//! them again later; its tokens stay, so nothing is lost or said twice. Drafts and new sequences never push anybody out.
+//! are as small as the pace asks for, and those of sequences that read have as many rows as readers may take in a step.
+//! When blocks run out, the lowest in that order gives its blocks back and computes them again later; its tokens stay, so
+//! nothing is lost or said twice. Drafts and new sequences never push anybody out.
 //! (Orca, Yu et al. 2022, for iteration-level scheduling; Sarathi, Agrawal et al. 2023, for chunks.)
 
 use std::time::Instant;
 
 use crate::adapters::{self, AdapterCount, Lease};
 use crate::kv::KvManager;
+use crate::pace::Pace;
 use crate::request::FinishReason;
 use crate::sequence::{Sequence, SequenceId};
 use crate::speculate::Speculation;
@@ -126,16 +128,15 @@ impl Scheduler {
     }
 
     /// Decides the next step. Every sequence of the result has blocks for its share. While anybody decodes, prompts get
-    /// `prompt_allowance` tokens at most.
-    pub(crate) fn plan(&mut self, prompt_allowance: usize) -> Vec<Work> {
+    /// what `pace` allows at most.
+    pub(crate) fn plan(&mut self, pace: &Pace) -> Vec<Work> {
         let mut work = Vec::new();
         let mut budget = Budget { tokens: self.limits.max_tokens, reads: self.limits.max_reads };
         let n_running = self.running.len();
         self.run_those(&mut work, &mut budget, true);
         self.add_drafts(&mut work, &mut budget.tokens);
-        if !work.is_empty() {
-            budget.tokens = budget.tokens.min(prompt_allowance);
-        }
+        let n_decode = work.iter().map(|w| w.n_tokens).sum();
+        budget.tokens = budget.tokens.min(pace.allowance(n_decode));
         self.run_those(&mut work, &mut budget, false);
         if self.running.len() == n_running {
             self.admit(&mut work, budget);

@@ -61,6 +61,7 @@ impl Worker {
         step_limits: StepLimits,
         model_limits: ModelLimits,
         speculation: Speculation,
+        pace: Pace,
         (vocab_size, hidden_size): (usize, usize),
         shared: Arc<Shared>,
     ) -> Self {
@@ -71,7 +72,7 @@ impl Worker {
             step_limits,
             model_limits,
             speculation,
-            pace: Pace::default(),
+            pace,
             ahead: Ahead::default(),
             logits: Vec::new(),
             vocab_size,
@@ -110,7 +111,7 @@ impl Worker {
             for sequence in self.scheduler.all_running() {
                 sequence.propose(&self.model_limits);
             }
-            let work = self.scheduler.plan(self.pace.allowance());
+            let work = self.scheduler.plan(&self.pace);
             self.publish();
             if !work.is_empty() {
                 self.step(&work);
