@@ -39,7 +39,6 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
         let kernels = tools::registered(width);
         let out = clang.compile(&format!("kernels_{arch}"), &tools::source(&kernels, Dialect::Hip), arch);
         let out = out.unwrap_or_else(|log| panic!("{arch}: {log}"));
-        assert!(out.object.starts_with(b"\x7fELF"), "{arch}: no code object");
         for kernel in &kernels {
             let name = kernel.name.as_str();
             let usage = out.kernels.get(name).unwrap_or_else(|| panic!("{arch}: no metadata of {name}"));

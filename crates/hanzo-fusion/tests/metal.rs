@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hanzo_fusion::kernel::emit::c;
-use hanzo_fusion::kernel::{Combine, Dialect, Elem};
+use hanzo_fusion::kernel::{Builder, Combine, Dialect, Elem, F16, Frag};
 
 /// Compiles without making anything; `None` where the machine has no clang.
 fn check(name: &str, source: &str) -> Option<Result<(), String>> {
@@ -90,7 +90,7 @@ fn every_kernel_compiles_with_address_spaces_and_attributes_checked() {
 
 #[test]
 fn atomics_and_tables_compile_in_their_spaces() {
-    let k = hanzo_fusion::kernel::Builder::new("probe", "A probe.", 64, 32);
+    let k = Builder::new("probe", "A probe.", 64, 32);
     let (x, out) = (k.input_small("x", Elem::U8), k.inout::<u32>("out"));
     let (shared, table) = (k.shared::<u32>("shared", 64), k.table("table", vec![1, 2, 3, 4]));
     let id = k.local_id();
@@ -107,6 +107,39 @@ fn atomics_and_tables_compile_in_their_spaces() {
     );
     if let Some(result) = check("atomics", &text) {
         result.unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+}
+
+#[test]
+fn matrix_fragments_compile_from_every_space() {
+    for elem in [Elem::F16, Elem::U8] {
+        let k = Builder::new("probe", "A probe.", 32, 32);
+        let sum = if elem == Elem::F16 { Elem::F32 } else { Elem::I32 };
+        let (x, y, acc) = (k.tile(Frag::A, elem), k.tile(Frag::B, elem), k.tile(Frag::Acc, sum));
+        acc.zero();
+        if elem == Elem::F16 {
+            let (a, tile) = (k.input::<F16>("a"), k.shared::<F16>("tile", 256));
+            k.each(256, |i| tile.set(i, a.at(i)));
+            k.barrier();
+            x.load(a, 0, 16);
+            y.load(tile, 0, 16);
+        } else {
+            let (a, tile) = (k.input_small("a", Elem::U8), k.shared_small("tile", Elem::U8, 256));
+            k.each(256, |i| tile.set(i, a.at(i)));
+            k.barrier();
+            x.load(tile, 0, 16);
+            y.load(a, 0, 16);
+        }
+        acc.mul_add(x, y);
+        if elem == Elem::F16 {
+            acc.store(k.output::<f32>("c"), 0, 16);
+        } else {
+            acc.store(k.output::<i32>("c"), 0, 16);
+        }
+        let text = c::source(&k.finish().unwrap(), Dialect::Metal);
+        if let Some(result) = check(&format!("fragments-{elem:?}"), &text) {
+            result.unwrap_or_else(|e| panic!("{e}"));
+        }
     }
 }
 

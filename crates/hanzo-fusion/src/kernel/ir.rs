@@ -355,7 +355,8 @@ pub enum Op {
     },
     /// Zeroes an accumulator fragment of the kernel: index into [`Kernel::fragments`].
     FragZero(u32),
-    /// Loads a fragment from memory: element (i, j) at `index + i·stride + j` (B: `index + j·stride + i`).
+    /// Loads a fragment from memory: element (i, j) at `index + i·stride + j` (B: `index + j·stride + i`). Index and stride are multiples of
+    /// [`FRAG_ALIGN`] bytes, so that every target may load it in whole words.
     FragLoad {
         /// Which.
         frag: u32,
@@ -375,7 +376,7 @@ pub enum Op {
         /// Right.
         b: u32,
     },
-    /// Writes an accumulator: element (i, j) to `index + i·stride + j`.
+    /// Writes an accumulator: element (i, j) to `index + i·stride + j`; index and stride as for loads.
     FragStore {
         /// Which.
         frag: u32,
@@ -476,6 +477,9 @@ pub struct Fragment {
 
 /// A fragment product is 16 × 16 × 16 on every target (targets with smaller units compose it).
 pub const TILE: usize = 16;
+
+/// Bytes that indices and strides of fragments are multiples of.
+pub const FRAG_ALIGN: usize = 16;
 
 /// A whole kernel.
 #[derive(Clone, Debug, PartialEq)]

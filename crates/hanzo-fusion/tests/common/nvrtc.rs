@@ -15,7 +15,6 @@ pub(crate) struct Nvrtc(Library);
 /// What a compilation gave.
 pub(crate) struct Compiled {
     pub(crate) ptx: String,
-    pub(crate) cubin: Vec<u8>,
     pub(crate) kernels: Vec<Usage>,
 }
 
@@ -83,7 +82,8 @@ impl Nvrtc {
                 let ptx = self.bytes(program, b"nvrtcGetPTXSize\0", b"nvrtcGetPTX\0");
                 let cubin = self.bytes(program, b"nvrtcGetCUBINSize\0", b"nvrtcGetCUBIN\0");
                 let ptx = CStr::from_bytes_until_nul(&ptx).unwrap().to_string_lossy().into_owned();
-                Ok(Compiled { ptx, cubin, kernels: usages(&log) })
+                assert!(cubin.starts_with(b"\x7fELF"), "{arch}: no machine code");
+                Ok(Compiled { ptx, kernels: usages(&log) })
             };
             type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
             let destroy: Symbol<'_, Destroy> = self.0.get(b"nvrtcDestroyProgram\0").unwrap();

@@ -22,6 +22,9 @@ pub(crate) fn registered(subgroup: u32) -> Vec<Kernel> {
 pub(crate) fn source(kernels: &[Kernel], dialect: Dialect) -> String {
     let subgroup = kernels[0].subgroup;
     let mut text = format!("#define HZ_SUBGROUP {subgroup}\n{}", c::prelude(dialect));
+    if kernels.iter().any(|kernel| !kernel.fragments.is_empty()) {
+        text.push_str(c::matrix_prelude(dialect));
+    }
     for kernel in kernels {
         assert_eq!(kernel.subgroup, subgroup, "one source, one width");
         text.push_str(&c::definition(kernel, dialect));

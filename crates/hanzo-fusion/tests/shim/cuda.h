@@ -33,3 +33,28 @@ template <class T> T atomicMax(T* p, T v) { T old = *p; *p = v > old ? v : old; 
 inline float hz_f16_to_f32(unsigned short a) { return hzs::half_to_float(a); }
 inline unsigned short hz_f32_to_f16(float a) { return hzs::float_to_half(a); }
 inline int hz_dot4_us(unsigned a, unsigned b, int c) { return hzs::dot4(a, b, c, false); }
+// mma.sync.m16n8k16 over the registers of PTX's tables: lane 4·g + t.
+inline void hz_mma_f16(float* c, const unsigned* a, const unsigned* b) {
+    hzs::show(a, 4);
+    hzs::show(b, 2, 4);
+    hzs::subgroup_meet();
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = hzs::lane() / 4 + (i > 1 ? 8 : 0), column = hzs::lane() % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            float x = hzs::shown_half(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2);
+            c[i] = std::fma(x, hzs::shown_half(column * 4 + k % 8 / 2, 4 + k / 8, k % 2), c[i]);
+        }
+    }
+    hzs::subgroup_meet();
+}
+inline void hz_mma_i8(int* c, const unsigned* a, const unsigned* b) {
+    hzs::show(a, 2);
+    hzs::show(b, 1, 4);
+    hzs::subgroup_meet();
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = hzs::lane() / 4 + (i > 1 ? 8 : 0), column = hzs::lane() % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k++)
+            c[i] += hzs::shown_byte(row % 8 * 4 + k / 4, row / 8, k % 4) * hzs::shown_byte(column * 4 + k / 4, 4, k % 4);
+    }
+    hzs::subgroup_meet();
+}

@@ -93,6 +93,39 @@ inline uint64_t ballot(bool value) {
     return bits;
 }
 
+// A conversion that every target has in hardware, bit by bit.
+inline float half_to_float(uint16_t h) {
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    float value = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(float(mantissa + 1024), exponent - 25) : std::ldexp(float(mantissa), -24);
+    return h >> 15 ? -value : value;
+}
+inline uint16_t float_to_half(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint16_t sign = uint16_t(bits >> 16 & 0x8000);
+    float a = std::fabs(f);
+    if (std::isnan(f)) return uint16_t(sign | 0x7e00);
+    if (a >= 65520.0f) return uint16_t(sign | 0x7c00);
+    int e;
+    std::frexp(a, &e);
+    int scale = e < -13 ? 24 : 11 - e;    // subnormal halves are multiples of 2^-24
+    float units = std::nearbyint(std::ldexp(a, scale));
+    return uint16_t(sign | (e < -13 ? int(units) : int(units) + ((e + 13) << 10)));
+}
+inline int dot4(uint32_t a, uint32_t b, int c, bool a_signed) {
+    for (int i = 0; i < 4; i++) {
+        uint8_t x = uint8_t(a >> 8 * i);
+        c += (a_signed ? int(int8_t(x)) : int(x)) * int(int8_t(b >> 8 * i));
+    }
+    return c;
+}
+
+// What the lanes of a subgroup show each other for a product of matrix fragments.
+inline uint32_t shown[1024][16];
+template <class T> void show(const T* words, unsigned n, unsigned at = 0) { memcpy(&shown[self][at], words, n * sizeof(uint32_t)); }
+inline float shown_half(unsigned lane, unsigned word, unsigned k) { return half_to_float(uint16_t(shown[base() + lane][word] >> 16 * k)); }
+inline int shown_byte(unsigned lane, unsigned word, unsigned k) { return int8_t(shown[base() + lane][word] >> 8 * k); }
+
 inline void launch(Dim g, unsigned workgroup, void (*kernel)()) {
     grid = g;
     size = Dim{workgroup, 1, 1};
@@ -119,32 +152,5 @@ inline void launch(Dim g, unsigned workgroup, void (*kernel)()) {
                     }
                 }
             }
-}
-
-// A conversion that every target has in hardware, bit by bit.
-inline float half_to_float(uint16_t h) {
-    int exponent = h >> 10 & 31, mantissa = h & 1023;
-    float value = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(float(mantissa + 1024), exponent - 25) : std::ldexp(float(mantissa), -24);
-    return h >> 15 ? -value : value;
-}
-inline uint16_t float_to_half(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint16_t sign = uint16_t(bits >> 16 & 0x8000);
-    float a = std::fabs(f);
-    if (std::isnan(f)) return uint16_t(sign | 0x7e00);
-    if (a >= 65520.0f) return uint16_t(sign | 0x7c00);
-    int e;
-    std::frexp(a, &e);
-    int scale = e < -13 ? 24 : 11 - e;    // subnormal halves are multiples of 2^-24
-    float units = std::nearbyint(std::ldexp(a, scale));
-    return uint16_t(sign | (e < -13 ? int(units) : int(units) + ((e + 13) << 10)));
-}
-inline int dot4(uint32_t a, uint32_t b, int c, bool a_signed) {
-    for (int i = 0; i < 4; i++) {
-        uint8_t x = uint8_t(a >> 8 * i);
-        c += (a_signed ? int(int8_t(x)) : int(x)) * int(int8_t(b >> 8 * i));
-    }
-    return c;
 }
 }  // namespace hzs

@@ -65,4 +65,32 @@ struct atomic_uint { uint v; };
 HZS_ATOMIC(atomic_fetch_add_explicit, old + v)
 HZS_ATOMIC(atomic_fetch_min_explicit, v < old ? v : old)
 HZS_ATOMIC(atomic_fetch_max_explicit, v > old ? v : old)
+// Where a lane's elements are is Metal's secret: here each lane holds all of a matrix, and computes all of it.
+struct ulong2 { unsigned long x, y; ulong2(unsigned long x, unsigned long y) : x(x), y(y) {} };
+template <class T, int R, int C> struct simdgroup_matrix { T v[R * C]; };
+typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
+typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
+template <class T, int R, int C> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T value) {
+    simdgroup_matrix<T, R, C> m;
+    for (T& v : m.v) v = value;
+    return m;
+}
+inline void hzs_copy(float& to, float from) { to = from; }
+template <class H> void hzs_copy(half& to, const H& from) { to.bits = from.bits; }
+template <class T, class P> void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, P p, unsigned long stride, ulong2 origin = ulong2(0, 0), bool transposed = false) {
+    for (unsigned i = 0; i < 8; i++)
+        for (unsigned j = 0; j < 8; j++)
+            hzs_copy(m.v[transposed ? j * 8 + i : i * 8 + j], p[(i + origin.y) * stride + j + origin.x]);
+}
+template <class P> void simdgroup_store(const simdgroup_float8x8& m, P p, unsigned long stride) {
+    // Lane l writes row l / 4, columns 2·(l % 4) and the next.
+    for (unsigned j = 0; j < 2; j++) p[hzs::lane() / 4 * stride + hzs::lane() % 4 * 2 + j] = m.v[hzs::lane() * 2 + j];
+}
+inline void simdgroup_multiply_accumulate(simdgroup_float8x8& d, const simdgroup_half8x8& a, const simdgroup_half8x8& b, const simdgroup_float8x8& c) {
+    simdgroup_float8x8 sum = c;
+    for (unsigned i = 0; i < 8; i++)
+        for (unsigned j = 0; j < 8; j++)
+            for (unsigned k = 0; k < 8; k++) sum.v[i * 8 + j] = std::fma(float(a.v[i * 8 + k]), float(b.v[k * 8 + j]), sum.v[i * 8 + j]);
+    d = sum;
+}
 }  // namespace metal

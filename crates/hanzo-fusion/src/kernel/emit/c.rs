@@ -10,8 +10,8 @@ use std::fmt::Write;
 
 use super::super::Dialect;
 use super::super::ir::{
-    Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Inst, Kernel, Mem, Op, Scalar, Ty, UnOp,
-    ValueId,
+    Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel, Mem, Op,
+    Scalar, Ty, UnOp, ValueId,
 };
 
 /// Beyond this an expression gets a name of its own.
@@ -21,7 +21,8 @@ const MAX_EXPRESSION: usize = 72;
 /// one struct, in the binding after the last buffer).
 pub fn source(kernel: &Kernel, dialect: Dialect) -> String {
     let subgroup = format!("#define HZ_SUBGROUP {}\n", kernel.subgroup);
-    format!("{subgroup}{}{}", prelude(dialect), definition(kernel, dialect))
+    let matrix = if kernel.fragments.is_empty() { "" } else { matrix_prelude(dialect) };
+    format!("{subgroup}{}{matrix}{}", prelude(dialect), definition(kernel, dialect))
 }
 
 /// [`source`] without what goes before it: kernels of one subgroup width can share a prelude.
@@ -61,6 +62,15 @@ pub fn prelude(dialect: Dialect) -> &'static str {
         Dialect::Cuda => include_str!("prelude/cuda.h"),
         Dialect::Hip => include_str!("prelude/hip.h"),
         Dialect::Metal => include_str!("prelude/metal.h"),
+    }
+}
+
+/// What defines matrix fragments, after [`prelude`], for kernels that have any.
+pub fn matrix_prelude(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Cuda => include_str!("prelude/cuda_matrix.h"),
+        Dialect::Hip => include_str!("prelude/hip_matrix.h"),
+        Dialect::Metal => include_str!("prelude/metal_matrix.h"),
     }
 }
 
@@ -162,12 +172,18 @@ impl Printer<'_> {
     }
 
     fn declarations(&mut self) {
+        // Fragments are loaded in words of up to 16 bytes.
+        let align = if self.kernel.fragments.is_empty() { "" } else { "alignas(16) " };
         for s in &self.kernel.shared {
-            let text = format!("HZ_SHARED {} {}[{}];", elem(s.elem), s.name, s.len);
+            let text = format!("{align}HZ_SHARED {} {}[{}];", elem(s.elem), s.name, s.len);
             self.line(&text);
         }
         for (i, &var) in self.kernel.vars.iter().enumerate() {
             let text = format!("{} r{i};", scalar(var));
+            self.line(&text);
+        }
+        for (i, f) in self.kernel.fragments.iter().enumerate() {
+            let text = format!("hz_frag_{} f{i};", fragment(*f));
             self.line(&text);
         }
     }
@@ -432,6 +448,17 @@ fn constant(c: Const) -> String {
 
 fn axis_name(axis: u8) -> &'static str {
     ["x", "y", "z"][usize::from(axis) % 3]
+}
+
+fn fragment(f: Fragment) -> &'static str {
+    match (f.role, f.elem) {
+        (Frag::A, Elem::F16) => "a_f16",
+        (Frag::B, Elem::F16) => "b_f16",
+        (Frag::Acc, Elem::F32) => "acc_f32",
+        (Frag::A, _) => "a_i8",
+        (Frag::B, _) => "b_i8",
+        (Frag::Acc, _) => "acc_i32",
+    }
 }
 
 fn combine(op: Combine) -> &'static str {

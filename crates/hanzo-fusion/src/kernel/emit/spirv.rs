@@ -5,6 +5,8 @@
 //! what they stand for. Halves are kept as their bits, and converted by the packing instructions of GLSL.std.450, so that no
 //! device needs half arithmetic.
 //!
+//! Matrix fragments are cooperative matrices (`VK_KHR_cooperative_matrix`), which bring Vulkan's memory model with them.
+//!
 //! Vulkan promises less than other targets for f32: quotients within 2.5 ulp, and square roots by way of such a quotient. Sums, products and fused
 //! multiply-adds are decorated against contraction.
 
@@ -12,7 +14,8 @@ use rspirv::binary::Assemble;
 use rspirv::dr::{self, Operand};
 use rspirv::spirv::{
     AddressingModel, BuiltIn, Capability, Decoration, ExecutionMode, ExecutionModel, FunctionControl,
-    LoopControl, MemoryModel, PackedVectorFormat, Scope, SelectionControl, StorageClass, Word,
+    LoopControl, MemoryAccess, MemoryModel, MemorySemantics, PackedVectorFormat, Scope, SelectionControl,
+    StorageClass, Word,
 };
 use thiserror::Error;
 
@@ -20,6 +23,8 @@ use super::super::ir::{
     Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Inst, Kernel, Mem, Op, Scalar, Ty, UnOp,
     ValueId,
 };
+
+mod matrix;
 
 /// Instruction numbers of GLSL.std.450.
 mod glsl {
@@ -108,6 +113,10 @@ struct Emitter<'a> {
     /// Variables of the entry point's interface.
     interface: Vec<Word>,
     inputs: [Option<Word>; 5],
+    /// Variable and type of each matrix fragment.
+    fragments: Vec<(Word, Word)>,
+    /// How buffers and workgroup memory are loaded and stored.
+    shared_access: Option<MemoryAccess>,
 }
 
 const LOCAL_INDEX: usize = 0;
@@ -122,7 +131,16 @@ impl<'a> Emitter<'a> {
         b.set_version(1, 3);
         b.capability(Capability::Shader);
         let glsl = b.ext_inst_import("GLSL.std.450");
-        b.memory_model(AddressingModel::Logical, MemoryModel::GLSL450);
+        let matrix = !kernel.fragments.is_empty();
+        if matrix {
+            b.capability(Capability::CooperativeMatrixKHR);
+            b.capability(Capability::VulkanMemoryModel);
+            b.extension("SPV_KHR_cooperative_matrix");
+            b.extension("SPV_KHR_vulkan_memory_model");
+            b.memory_model(AddressingModel::Logical, MemoryModel::Vulkan);
+        } else {
+            b.memory_model(AddressingModel::Logical, MemoryModel::GLSL450);
+        }
         Self {
             kernel,
             b,
@@ -139,6 +157,9 @@ impl<'a> Emitter<'a> {
             params: None,
             interface: Vec::new(),
             inputs: [None; 5],
+            fragments: Vec::new(),
+            // In Vulkan's model, what barriers order must be said to be shared.
+            shared_access: matrix.then_some(MemoryAccess::NON_PRIVATE_POINTER),
         }
     }
 
@@ -309,6 +330,12 @@ impl<'a> Emitter<'a> {
             let variable = self.b.variable(pointer, None, StorageClass::Function, None);
             self.vars.push(variable);
         }
+        for &fragment in &self.kernel.fragments {
+            let ty = self.fragment_type(fragment);
+            let pointer = self.b.type_pointer(None, StorageClass::Function, ty);
+            let variable = self.b.variable(pointer, None, StorageClass::Function, None);
+            self.fragments.push((variable, ty));
+        }
         for _ in 0..loops(&self.kernel.body) {
             let ty = self.b.type_int(32, 0);
             let pointer = self.b.type_pointer(None, StorageClass::Function, ty);
@@ -364,12 +391,18 @@ impl<'a> Emitter<'a> {
                     let narrow = self.elem(place.elem);
                     value = self.b.u_convert(narrow, None, value)?;
                 }
-                self.b.store(pointer, value, None, [])?;
+                self.b.store(pointer, value, self.shared_access, [])?;
             }
             Op::Set(var, value) => self.b.store(self.vars[var.0 as usize], self.v(*value), None, [])?,
             Op::Barrier => {
                 // Acquire and release, of buffers and of workgroup memory.
-                let (scope, semantics) = (self.u32(Scope::Workgroup as u32), self.u32(0x8 | 0x40 | 0x100));
+                let mut semantics = MemorySemantics::ACQUIRE_RELEASE
+                    | MemorySemantics::UNIFORM_MEMORY
+                    | MemorySemantics::WORKGROUP_MEMORY;
+                if self.shared_access.is_some() {
+                    semantics |= MemorySemantics::MAKE_AVAILABLE | MemorySemantics::MAKE_VISIBLE;
+                }
+                let (scope, semantics) = (self.u32(Scope::Workgroup as u32), self.u32(semantics.bits()));
                 self.b.control_barrier(scope, scope, semantics)?;
             }
             Op::If(c, then, otherwise) => {
@@ -387,7 +420,7 @@ impl<'a> Emitter<'a> {
                 self.repeat(*index, [*start, *end, *step], *unroll, body)?;
             }
             Op::FragZero(_) | Op::FragLoad { .. } | Op::FragMulAdd { .. } | Op::FragStore { .. } => {
-                return Err(Stop::Unsupported("a matrix fragment"));
+                self.fragment(&inst.op)?;
             }
             op => {
                 let Some((id, ty)) = inst.def else { return Ok(()) };
@@ -495,7 +528,12 @@ impl<'a> Emitter<'a> {
             }
             Op::Atomic { op, mem, index, value } => {
                 let pointer = self.pointer(self.place(*mem), self.v(*index))?;
-                let scope = if matches!(mem, Mem::Shared(_)) { Scope::Workgroup } else { Scope::Device };
+                let scope = match mem {
+                    Mem::Shared(_) => Scope::Workgroup,
+                    // The device's scope has a capability of its own in Vulkan's model; the queue's is as wide as a launch.
+                    _ if self.shared_access.is_some() => Scope::QueueFamily,
+                    _ => Scope::Device,
+                };
                 let (scope, relaxed, value) = (self.u32(scope as u32), self.u32(0), self.v(*value));
                 match (op, ty.scalar) {
                     (Combine::Add, _) => self.b.atomic_i_add(result, None, pointer, scope, relaxed, value)?,
@@ -550,7 +588,7 @@ impl<'a> Emitter<'a> {
                 let shift = self.u32(u32::from(lanes).trailing_zeros());
                 let at = self.b.shift_right_logical(u32_, None, index, shift)?;
                 let pointer = self.pointer(alias, at)?;
-                return Ok(self.b.load(result, None, pointer, None, [])?);
+                return Ok(self.b.load(result, None, pointer, self.shared_access, [])?);
             }
             let scalar = self.scalar(ty.scalar);
             let mut parts = Vec::new();
@@ -558,13 +596,13 @@ impl<'a> Emitter<'a> {
                 let offset = self.u32(lane);
                 let at = self.b.i_add(u32_, None, index, offset)?;
                 let pointer = self.pointer(place, at)?;
-                parts.push(self.b.load(scalar, None, pointer, None, [])?);
+                parts.push(self.b.load(scalar, None, pointer, self.shared_access, [])?);
             }
             return Ok(self.b.composite_construct(result, None, parts)?);
         }
         let pointer = self.pointer(place, index)?;
         let elem = self.elem(place.elem);
-        let word = self.b.load(elem, None, pointer, None, [])?;
+        let word = self.b.load(elem, None, pointer, self.shared_access, [])?;
         Ok(if place.elem.bytes() < 4 { self.b.u_convert(result, None, word)? } else { word })
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Barriers and subgroup operations in divergent control flow cannot be here: [`super::verify`] refuses such kernels.
 
+mod fragment;
 pub mod memory;
 
 use std::panic::Location;
@@ -15,9 +16,9 @@ use hanzo_quant::{f16, f16_to_f32};
 use thiserror::Error;
 
 use super::ir::{
-    BinOp, Block, Builtin, Cast, Combine, Dot, Elem, Frag, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp,
-    ValueId,
+    BinOp, Block, Builtin, Cast, Combine, Dot, Inst, Kernel, Mem, Op, Scalar, Ty, UnOp, ValueId,
 };
+pub use fragment::MatrixUnits;
 use memory::{Fault, Memory};
 
 /// A fault of a kernel on its inputs.
@@ -99,8 +100,25 @@ pub fn run_as(
     buffers: &mut [BufferData],
     params: &[u32],
 ) -> Result<(), RunError> {
+    let units = MatrixUnits::of_width(kernel.subgroup);
+    run_with(fma, units, kernel, grid, buffers, params)
+}
+
+/// [`run_as`] with matrix units of that kind: which lane holds which element of a fragment, and so who reads and writes it.
+///
+/// # Errors
+/// The first fault; units of another width than the kernel's subgroup are one where it has fragments.
+pub fn run_with(
+    fma: FmaRounding,
+    units: MatrixUnits,
+    kernel: &Kernel,
+    grid: [u32; 3],
+    buffers: &mut [BufferData],
+    params: &[u32],
+) -> Result<(), RunError> {
     let mut machine = Machine {
         fma,
+        units,
         kernel,
         types: kernel.value_types(),
         params,
@@ -115,6 +133,9 @@ pub fn run_as(
     if buffers.len() != kernel.buffers.len() || params.len() != kernel.params.len() {
         return machine
             .fault(0, format!("{} buffers and {} parameters are bound", buffers.len(), params.len()));
+    }
+    if !kernel.fragments.is_empty() && units.lanes() != kernel.subgroup {
+        return machine.fault(0, format!("{units:?} fragments in subgroups of {}", kernel.subgroup));
     }
     let full: Mask = (0..kernel.workgroup).collect();
     for z in 0..grid[2] {
@@ -143,7 +164,8 @@ struct Machine<'a> {
     /// By value: a word an invocation and lane of the type (`[lane][invocation]`).
     values: Vec<Vec<u32>>,
     vars: Vec<Vec<u32>>,
-    /// By fragment: `[subgroup][TILE × TILE]`, row-major.
+    units: MatrixUnits,
+    /// By fragment: what each invocation holds of it, as `units` lay it out (`[invocation][slot]`).
     frags: Vec<Vec<u32>>,
     memory: Memory,
     at: &'static Location<'static>,
@@ -291,7 +313,7 @@ impl Machine<'_> {
                 return self.repeat(*index, [*start, *end, *step], body, mask);
             }
             Op::FragZero(f) => {
-                self.frags[*f as usize] = vec![0; n / self.kernel.subgroup as usize * TILE * TILE];
+                self.fragment_zero(*f);
                 return Ok(());
             }
             Op::FragLoad { .. } | Op::FragStore { .. } | Op::FragMulAdd { .. } => {
@@ -407,70 +429,6 @@ impl Machine<'_> {
 
     fn is_float(&self, inst: &Inst) -> bool {
         inst.def.is_some_and(|(_, ty)| ty.scalar == Scalar::F32)
-    }
-
-    fn fragment(&mut self, op: &Op, mask: &Mask) -> Result<(), RunError> {
-        self.whole(mask)?;
-        let width = self.kernel.subgroup;
-        let leaders: Vec<u32> = mask.iter().copied().filter(|t| t % width == 0).collect();
-        for t in leaders {
-            let base = (t / width) as usize * TILE * TILE;
-            match *op {
-                Op::FragLoad { frag, mem, index, stride } => {
-                    let n = self.kernel.workgroup as usize / width as usize * TILE * TILE;
-                    self.frags[frag as usize].resize(n, 0);
-                    let columns = self.kernel.fragments[frag as usize].role == Frag::B;
-                    let (first, stride) = (self.get(index, t), self.get(stride, t));
-                    for i in 0..TILE {
-                        for j in 0..TILE {
-                            let (outer, inner) = if columns { (j, i) } else { (i, j) };
-                            let at = first
-                                .wrapping_add((outer as u32).wrapping_mul(stride))
-                                .wrapping_add(inner as u32);
-                            match self.memory.load(mem, at, t) {
-                                Ok(word) => self.frags[frag as usize][base + i * TILE + j] = word,
-                                Err(fault) => return self.memory_fault(t, mem, &fault),
-                            }
-                        }
-                    }
-                }
-                Op::FragStore { frag, mem, index, stride } => {
-                    let (first, stride) = (self.get(index, t), self.get(stride, t));
-                    for i in 0..TILE {
-                        for j in 0..TILE {
-                            let at =
-                                first.wrapping_add((i as u32).wrapping_mul(stride)).wrapping_add(j as u32);
-                            let word = self.frags[frag as usize][base + i * TILE + j];
-                            if let Err(fault) = self.memory.store(mem, at, t, word) {
-                                return self.memory_fault(t, mem, &fault);
-                            }
-                        }
-                    }
-                }
-                Op::FragMulAdd { acc, a, b } => {
-                    let half = self.kernel.fragments[a as usize].elem == Elem::F16;
-                    for i in 0..TILE {
-                        for j in 0..TILE {
-                            let mut sum = self.frags[acc as usize][base + i * TILE + j];
-                            for k in 0..TILE {
-                                let x = self.frags[a as usize][base + i * TILE + k];
-                                let y = self.frags[b as usize][base + k * TILE + j];
-                                sum = if half {
-                                    let (x, y) = (half_to_f32(x), half_to_f32(y));
-                                    x.mul_add(y, f32::from_bits(sum)).to_bits()
-                                } else {
-                                    let (x, y) = (i32::from(x as u8 as i8), i32::from(y as u8 as i8));
-                                    sum.cast_signed().wrapping_add(x * y).cast_unsigned()
-                                };
-                            }
-                            self.frags[acc as usize][base + i * TILE + j] = sum;
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 
