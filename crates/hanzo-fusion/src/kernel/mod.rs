@@ -6,12 +6,14 @@
 //! * [`opt`]: constants folded, common subexpressions merged, dead code gone.
 //! * [`interpret`]: runs a kernel on the CPU, a whole workgroup in lockstep, and reports races, stray accesses and undefined reads.
 //! * [`print`](mod@print): the IR as text.
+//! * [`cost`]: what a launch should cost on which device, and what binds it.
 //! * [`emit`]: CUDA, HIP and Metal source, and SPIR-V.
 //!
 //! Nothing here knows models, drivers or files. What no target may do differently: f32 operations round once and are never contracted
 //! or reassociated, integers wrap.
 
 pub mod build;
+pub mod cost;
 pub mod emit;
 pub mod interpret;
 pub mod ir;
