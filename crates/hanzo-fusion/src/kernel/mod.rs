@@ -50,3 +50,8 @@ pub struct KernelError {
     /// What is wrong with it.
     pub reason: String,
 }
+
+/// The page on the language: its code runs as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/dsl.md")]
+pub struct Page;
