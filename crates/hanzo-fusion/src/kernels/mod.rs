@@ -8,6 +8,7 @@
 //! everything else that divides is off by the quotient's 2.5 ulp on Vulkan only.
 
 pub mod argmax;
+pub mod attention;
 pub mod copy;
 pub mod embed;
 pub mod kv;

@@ -45,21 +45,23 @@ impl Check {
         Self { case, want: want.collect() }
     }
 
-    /// Words that differ from what is wanted by more than `ulps`, of all that are wanted.
-    fn bad(&self, got: &[BufferData], ulps: u32) -> usize {
-        let mut bad = 0;
-        for (name, want) in &self.want {
-            let at = self.case.kernel.buffers.iter().position(|b| b.name == *name).unwrap();
+    /// How many words differ from what is wanted by more than `ulps`, and the first of them: buffer, index, wanted, got.
+    #[allow(clippy::type_complexity)]
+    fn bad(&self, got: &[BufferData], ulps: u32) -> (usize, Option<(&'static str, usize, f32, Option<f32>)>) {
+        let mut bad = Vec::new();
+        for &(name, ref want) in &self.want {
+            let at = self.case.kernel.buffers.iter().position(|b| b.name == name).unwrap();
             let got = &got[at].words;
             assert_eq!(got.len(), want.len(), "{} `{name}`", self.case.kernel.name);
-            let differs = |(want, got): &(&Option<u32>, &Option<u32>)| match (want, got) {
-                (Some(want), Some(got)) => !near(*want, *got, ulps),
-                (Some(_), None) => true,
-                (None, _) => false,
-            };
-            bad += want.iter().zip(got).filter(differs).count();
+            for (i, (want, got)) in want.iter().zip(got).enumerate() {
+                if let Some(want) = *want
+                    && got.is_none_or(|got| !near(want, got, ulps))
+                {
+                    bad.push((name, i, f32::from_bits(want), got.map(f32::from_bits)));
+                }
+            }
         }
-        bad
+        (bad.len(), bad.first().copied())
     }
 }
 
@@ -82,8 +84,10 @@ pub(crate) fn everywhere(name: &str, vulkan_ulps: u32, checks: impl Fn(u32) -> V
 pub(crate) fn interpreted(checks: &dyn Fn(u32) -> Vec<Check>) {
     for subgroup in WIDTHS {
         for check in checks(subgroup) {
-            let bad = check.bad(&check.case.interpret(), 0);
-            assert_eq!(bad, 0, "nbad of {} in subgroups of {subgroup}", check.case.kernel.name);
+            let got = check.case.interpret();
+            let (bad, first) = check.bad(&got, 0);
+            let name = &check.case.kernel.name;
+            assert!(bad == 0, "{name} in subgroups of {subgroup}: nbad = {bad}, first {first:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attention;
 mod experts;
 mod harness;
 mod matmul;

@@ -110,7 +110,7 @@ fn rope_norm_positions_numeric() {
 }
 
 /// The cache's element, its bits as memory holds them, and the scale of a head.
-fn stored(kv_type: KvType, head: &[f32]) -> (Vec<u32>, f32) {
+pub(crate) fn stored(kv_type: KvType, head: &[f32]) -> (Vec<u32>, f32) {
     let limit = f32::from(f16::MAX);
     match kv_type {
         KvType::F32 => (bits(head), 1.0),
