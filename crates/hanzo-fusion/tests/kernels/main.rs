@@ -8,6 +8,7 @@ mod common;
 mod attention;
 mod experts;
 mod harness;
+mod made_up;
 mod matmul;
 mod rows;
 mod tokens;

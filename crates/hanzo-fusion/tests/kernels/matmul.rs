@@ -41,13 +41,20 @@ fn check(layout: Layout, kernel: &Kernel, per_workgroup: [u32; 2], shape: Shape,
     Check::new(kernel, grid, buffers, &params, vec![("y", bits(&want))])
 }
 
-fn matvec(layout: Layout, subgroup: u32, shape: Shape, batch: u32, rng: &mut Rng) -> Check {
+pub(crate) fn matvec(layout: Layout, subgroup: u32, shape: Shape, batch: u32, rng: &mut Rng) -> Check {
     let kernel = qmatvec(layout, subgroup, batch).unwrap();
     let plan = MatVec { layout, pair: None, rows: Rows::Dense, batch };
     check(layout, &kernel, [plan.rows_per_workgroup(subgroup), batch], shape, rng)
 }
 
-fn gemm(layout: Layout, subgroup: u32, rung: Rung, tile: Tile, shape: Shape, rng: &mut Rng) -> Check {
+pub(crate) fn gemm(
+    layout: Layout,
+    subgroup: u32,
+    rung: Rung,
+    tile: Tile,
+    shape: Shape,
+    rng: &mut Rng,
+) -> Check {
     let plan = Gemm { layout, rows: Rows::Dense, rung, tile };
     check(layout, &plan.kernel(subgroup).unwrap(), plan.outputs_per_workgroup(), shape, rng)
 }
@@ -74,8 +81,8 @@ fn qmatvec_on_every_target() {
     });
 }
 
-/// 16 × 16 invocations of 1 × 2 outputs.
-const SMALL: Tile = Tile { tx: 16, ty: 8, n: 1, m: 2 };
+/// 16 × 8 invocations of 1 × 2 outputs.
+pub(crate) const SMALL: Tile = Tile { tx: 16, ty: 8, n: 1, m: 2 };
 
 #[test]
 fn qgemm_core_numeric() {
