@@ -9,6 +9,7 @@
 
 pub mod argmax;
 pub mod attention;
+pub mod compose;
 pub mod copy;
 pub mod embed;
 pub mod kv;
@@ -22,4 +23,5 @@ pub mod quantize;
 pub mod reduce;
 pub mod registry;
 pub mod rope;
+pub mod variants;
 pub mod weights;

@@ -2,7 +2,7 @@
 
 use hanzo_quant::canonical::TINY;
 
-use crate::kernel::{Builder, Kernel, KernelError};
+use crate::kernel::{Builder, Kernel, KernelError, Val};
 
 /// `codes[row, k/4]`, `d[row, k/32]` of `x[row, k]`; `n_groups` groups in all, rows one after the other.
 ///
@@ -20,6 +20,17 @@ pub fn quantize_q8(subgroup: u32) -> Result<Kernel, KernelError> {
     let inside = group.lt(n_groups);
     let from = inside.select(word, (n_groups << 3) - 8 + (word & 7));
     let v = x.wide::<4>(from << 2);
+    let (packed, scale) = quantize_word(v);
+    k.when(inside, || {
+        codes.set(word, packed);
+        k.when((word & 7).eq(0), || d.set(group, scale));
+    });
+    k.finish()
+}
+
+/// Four elements of a group whose others the lanes of the same octet have, packed, and the group's scale. All of the subgroup take part.
+#[track_caller]
+pub(super) fn quantize_word(v: [Val<'_, f32>; 4]) -> (Val<'_, u32>, Val<'_, f32>) {
     let magnitude = |i: usize| v[i].bits() & 0x7fff_ffff;
     let mut amax = magnitude(0).max(magnitude(1)).max(magnitude(2).max(magnitude(3)));
     for mask in [4, 2, 1] {
@@ -34,12 +45,5 @@ pub fn quantize_q8(subgroup: u32) -> Result<Kernel, KernelError> {
         q.i32().u32() & 0xff
     };
     let packed = (code(0) | (code(1) << 8)) | ((code(2) << 16) | (code(3) << 24));
-    k.when(inside, || {
-        codes.set(word, packed);
-        k.when((word & 7).eq(0), || {
-            let scale = finite.select(zero.select(0.0, amax / 127.0), f32::NAN);
-            d.set(group, scale);
-        });
-    });
-    k.finish()
+    (packed, finite.select(zero.select(0.0, amax / 127.0), f32::NAN))
 }

@@ -6,6 +6,7 @@
 mod common;
 
 mod attention;
+mod compose;
 mod experts;
 mod harness;
 mod made_up;
