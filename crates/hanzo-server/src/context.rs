@@ -23,7 +23,12 @@ const MAX_HEADER: usize = 1024;
 
 /// Names a request.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestId(pub(crate) Arc<str>);
+pub(crate) struct RequestId {
+    pub(crate) text: Arc<str>,
+    /// The trace that it belongs to, as its client said it.
+    #[cfg(feature = "otel")]
+    pub(crate) traceparent: Option<Arc<str>>,
+}
 
 /// What a client should know beside the answer: nothing that it sent is passed over in silence.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +91,12 @@ pub(crate) async fn accompany(State(app): State<Arc<App>>, mut request: Request,
     let id = request_id(request.headers());
     let notes = Notes::default();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let request_id = RequestId {
+        text: Arc::clone(&id),
+        #[cfg(feature = "otel")]
+        traceparent: request.headers().get("traceparent").and_then(|v| v.to_str().ok()).map(Arc::from),
+    };
+    request.extensions_mut().insert(request_id);
     request.extensions_mut().insert(notes.clone());
     let mut response = next.run(request).await;
     let error = response.extensions_mut().remove::<ApiError>();

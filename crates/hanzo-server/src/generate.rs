@@ -126,7 +126,7 @@ impl Job {
             let decode =
                 hanzo_text::detokenize::DecodeOptions { render_special: true, keep_leading_space: true };
             let text = self.model.tokenizer.decode(&self.prompt.ids, decode).unwrap_or_default();
-            tracing::info!(id = &*id.0, prompt = text, "prompt");
+            tracing::info!(id = &*id.text, prompt = text, "prompt");
         }
         let job = self.with_constraint().await?;
         job.submit(app, id, began, room)

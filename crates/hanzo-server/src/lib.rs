@@ -23,6 +23,8 @@ mod lora;
 mod metrics;
 pub mod model;
 mod on_mark;
+#[cfg(feature = "otel")]
+pub mod otel;
 pub mod pull;
 mod reasoning;
 pub mod registry;

@@ -168,6 +168,10 @@ pub(crate) struct Args {
         help_heading = "Limits"
     )]
     drain_timeout: u32,
+    /// OpenTelemetry collector that is told of requests by OTLP over HTTP, such as http://127.0.0.1:4318
+    #[cfg(feature = "otel")]
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", help_heading = "Log")]
+    otlp_endpoint: Option<String>,
     /// How the log is written to standard error
     #[arg(long, value_enum, value_name = "FORMAT", env = "HANZO_LOG_FORMAT", default_value_t = Format::Text, help_heading = "Log")]
     log_format: Format,
@@ -231,7 +235,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         several => format!("hanzo ({} models)", several.len()),
     };
     runtime.spawn(Arc::clone(&registry).tend());
-    runtime.block_on(async {
+    #[cfg(feature = "otel")]
+    let traces = args.otlp_endpoint.as_deref().map(hanzo_server::otel::Traces::start).transpose();
+    #[cfg(feature = "otel")]
+    let traces = traces.map_err(|why| usage(format!("--otlp-endpoint: {why}")))?;
+    let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener has no address")?;
         announce(address, https, with_key, &name, args.quiet);
         let cut = server.serve(listener, stop()).await.context("the listener failed")?;
@@ -240,7 +248,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             n => tracing::warn!("stopped; {n} connections were cut off"),
         }
         Ok(())
-    })
+    });
+    #[cfg(feature = "otel")]
+    if let Some(Err(why)) = traces.map(hanzo_server::otel::Traces::stop) {
+        tracing::warn!("the last traces were not sent: {why}");
+    }
+    served
 }
 
 impl Args {

@@ -198,7 +198,7 @@ impl Log {
         let f = &end.finish;
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
         tracing::info!(
-            id = &*self.id.0,
+            id = &*self.id.text,
             model = self.model.name,
             choice,
             reason = ?end.reason,
@@ -210,25 +210,37 @@ impl Log {
             generation_ms = ms(f.generation_time),
             "replied"
         );
+        #[cfg(feature = "otel")]
+        crate::otel::replied(&self.id, &self.model.name, choice, self.began.elapsed(), end);
     }
 
     fn failed(&self, error: &ApiError) {
         tracing::warn!(
-            id = &*self.id.0,
+            id = &*self.id.text,
             model = self.model.name,
             ms = self.ms(),
             "failed: {}",
             error.message
         );
+        // A message can quote the request.
+        #[cfg(feature = "otel")]
+        crate::otel::failed(
+            &self.id,
+            &self.model.name,
+            self.began.elapsed(),
+            error.status.as_str().to_owned(),
+        );
     }
 
     fn abandoned(&self) {
-        tracing::info!(id = &*self.id.0, model = self.model.name, ms = self.ms(), "the client went away");
+        tracing::info!(id = &*self.id.text, model = self.model.name, ms = self.ms(), "the client went away");
+        #[cfg(feature = "otel")]
+        crate::otel::failed(&self.id, &self.model.name, self.began.elapsed(), "the client went away");
     }
 
     fn reply(&self, text: &str) {
         if self.prompts && !text.is_empty() {
-            tracing::info!(id = &*self.id.0, text, "reply");
+            tracing::info!(id = &*self.id.text, text, "reply");
         }
     }
 }
