@@ -7,9 +7,7 @@ use std::sync::Arc;
 use hanzo_engine::constraint::{Grammar, GrammarCompiler};
 use hanzo_engine::{Engine, Request, SamplingParams};
 
-// White space may be as long as it likes otherwise, and a small model likes it.
 const SCHEMA: &str = r#"{
-    "x-guidance": { "whitespace_flexible": false },
     "type": "object",
     "properties": {
         "name": { "type": "string", "maxLength": 20 },

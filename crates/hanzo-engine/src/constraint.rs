@@ -12,7 +12,7 @@ mod guidance;
 use std::fmt;
 
 #[cfg(feature = "grammar")]
-pub use guidance::{Grammar, GrammarCompiler, MAX_NESTING, MAX_SOURCE};
+pub use guidance::{Grammar, GrammarCompiler, MAX_NESTING, MAX_SOURCE, MAX_SPACE, bounded_space};
 use thiserror::Error;
 
 /// A set of token ids.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Control, Controlled, cpu, engine, real, run, settle, tiny};
-use hanzo_engine::constraint::{Constraint, Grammar, GrammarCompiler, TokenMask};
+use hanzo_engine::constraint::{Constraint, Grammar, GrammarCompiler, MAX_SPACE, TokenMask};
 use hanzo_engine::{Engine, EngineOptions, FinishReason, Request, SamplingParams, Speculation};
 use hanzo_gguf::GgufFile;
 use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
@@ -91,6 +91,36 @@ fn grammars_of_every_kind_take_what_they_should() {
     // An expression with left recursion.
     let left = Grammar::Gbnf("root ::= sum\nsum ::= sum \"+\" [0-9] | [0-9]\n".to_owned());
     assert!(takes(&compiler, &tokenizer, &left, "1+2+3") && !takes(&compiler, &tokenizer, &left, "1+"));
+}
+
+/// White space between the parts of a JSON value ends somewhere, unless the schema says what it wants.
+#[test]
+fn white_space_in_json_is_bounded() {
+    let Some(tokenizer) = vocabulary() else { return };
+    let compiler = GrammarCompiler::new(Arc::clone(&tokenizer)).unwrap();
+    let schema = |s: &str| Grammar::JsonSchema(s.to_owned());
+    let spaced = |n: usize| format!("{{\"a\":{}[1,\n2]}}", " ".repeat(n));
+    for grammar in [
+        Grammar::JsonObject,
+        schema("true"),
+        schema("{}"),
+        schema(r#"{"type":"object"}"#),
+        schema(r#"{"type":"object","x-guidance":{"lenient":true}}"#),
+    ] {
+        for (n, taken) in [(0, true), (1, true), (MAX_SPACE, true), (MAX_SPACE + 1, false), (100, false)] {
+            assert_eq!(takes(&compiler, &tokenizer, &grammar, &spaced(n)), taken, "{grammar:?}: {n}");
+        }
+    }
+    let none = schema(r#"{"type":"object","x-guidance":{"whitespace_flexible":false}}"#);
+    assert!(
+        takes(&compiler, &tokenizer, &none, r#"{"a":[1,2]}"#)
+            && !takes(&compiler, &tokenizer, &none, &spaced(1))
+    );
+    let other = schema(r#"{"type":"object","x-guidance":{"whitespace_pattern":"[ \\n]{1,40}"}}"#);
+    assert!(
+        takes(&compiler, &tokenizer, &other, &spaced(40))
+            && !takes(&compiler, &tokenizer, &other, &spaced(41))
+    );
 }
 
 /// Each gives an error that says what is wrong, or a constraint; none hangs, panics or takes the process down.

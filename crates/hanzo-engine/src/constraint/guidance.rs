@@ -11,7 +11,7 @@ use hanzo_text::tokenizer::{EncodeOptions, Tokenizer};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Constraint, ConstraintError, TokenMask, gbnf};
 
@@ -23,15 +23,17 @@ pub const MAX_NESTING: usize = 128;
 const MAX_LINES: usize = 2000;
 /// Greatest number in a repetition's braces.
 const MAX_REPEAT: u32 = 10_000;
+/// Most white space in a row between the parts of a JSON value.
+pub const MAX_SPACE: usize = 16;
 /// Stack on which sources are compiled; only what is used of it takes memory.
 const STACK: usize = 64 << 20;
 
 /// What a reply shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grammar {
-    /// A JSON value that fits this JSON Schema (its text).
+    /// A JSON value that fits this JSON Schema (its text), with [`bounded_space`].
     JsonSchema(String),
-    /// Any JSON object.
+    /// Any JSON object, with [`bounded_space`].
     JsonObject,
     /// A text that this regular expression matches as a whole.
     Regex(String),
@@ -152,7 +154,7 @@ impl GrammarCompiler {
         let top = match grammar {
             Grammar::JsonSchema(_) | Grammar::JsonObject => {
                 let schema = serde_json::from_str(source).map_err(|e| compile_error(kind, &e))?;
-                TopLevelGrammar::from_json_schema(schema)
+                TopLevelGrammar::from_json_schema(bounded_space(schema))
             }
             Grammar::Regex(_) => TopLevelGrammar::from_regex(source),
             Grammar::Lark(_) => TopLevelGrammar::from_lark(source.to_owned()),
@@ -183,6 +185,26 @@ impl GrammarCompiler {
         let matcher = compiled.map_err(|e| compile_error(kind, &e))?;
         Ok(Box::new(Guided { matcher, tokenizer: Arc::clone(&self.tokenizer) }))
     }
+}
+
+/// The schema with a bound on white space between the parts of a value: [`MAX_SPACE`] characters, unless the schema says
+/// itself what may stand there (`whitespace_pattern` or `whitespace_flexible` in its `x-guidance`). JSON allows any amount,
+/// and a weak model would fill its reply with it. [`Grammar::JsonSchema`] does this by itself; a schema inside a Lark grammar
+/// (`%json`) needs it said.
+#[must_use]
+pub fn bounded_space(schema: Value) -> Value {
+    let mut schema = match schema {
+        Value::Bool(true) => json!({}),
+        other => other,
+    };
+    let options = schema.as_object_mut().map(|fields| fields.entry("x-guidance").or_insert(json!({})));
+    if let Some(options) = options.and_then(Value::as_object_mut)
+        && options.get("whitespace_flexible") != Some(&Value::Bool(false))
+    {
+        let pattern = format!("[\\x20\\x0A\\x0D\\x09]{{1,{MAX_SPACE}}}");
+        options.entry("whitespace_pattern").or_insert(pattern.into());
+    }
+    schema
 }
 
 /// Whether a mask admits nothing but end tokens.

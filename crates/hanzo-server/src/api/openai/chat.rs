@@ -107,16 +107,7 @@ impl ResponseFormat {
 
 /// What a reply is that fits a schema.
 pub(crate) fn json_schema(schema: Value) -> Grammar {
-    Grammar::JsonSchema(bounded_space(schema).to_string())
-}
-
-/// The schema with a bound on white space between its parts: a weak model would fill its reply with it.
-pub(super) fn bounded_space(mut schema: Value) -> Value {
-    if let Some(fields) = schema.as_object_mut() {
-        let bound = json!({"whitespace_pattern": "[\\x20\\x0A\\x0D\\x09]{1,16}"});
-        fields.entry("x-guidance").or_insert(bound);
-    }
-    schema
+    Grammar::JsonSchema(schema.to_string())
 }
 
 /// How the reply is written.

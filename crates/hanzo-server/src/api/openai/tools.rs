@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use hanzo_engine::constraint::Grammar;
+use hanzo_engine::constraint::{Grammar, bounded_space};
 use hanzo_text::parse::{Family, Tools};
 use serde_json::{Map, Value, json};
 
-use super::chat::bounded_space;
 use crate::error::ApiError;
 use crate::generate::Held;
 
@@ -133,10 +132,7 @@ impl ToolUse {
             }
             false => schema,
         };
-        Some(Forced {
-            grammar: Grammar::JsonSchema(bounded_space(schema).to_string()),
-            family: Family::Generic,
-        })
+        Some(Forced { grammar: Grammar::JsonSchema(schema.to_string()), family: Family::Generic })
     }
 }
 
