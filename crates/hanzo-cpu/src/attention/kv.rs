@@ -7,13 +7,15 @@
 //! value tile   [16 tokens][v_head_dim, padded to 16]
 //! ```
 //!
-//! Elements are f16, f32, or int8 with one f32 scale a token after each tile. Padding is zero and stays so. A head's blocks are
-//! contiguous, so a sequence whose blocks follow each other is read as one stream.
+//! Elements are f16, f32, or int8 with one f32 scale a token after each tile; int8 ones are of heads that were rotated first
+//! ([`super::rotate`]). Padding is zero and stays so. A head's blocks are contiguous, so a sequence whose blocks follow each other is
+//! read as one stream.
 
 use hanzo_fusion::step::{BLOCK_TOKENS, KvLayer, KvType};
 use hanzo_quant::canonical::TINY;
 use hanzo_quant::f16;
 
+use super::rotate::{LONGEST, rotated};
 use crate::CpuError;
 use crate::isa::Isa;
 use crate::simd::{Kernel, LANES, Simd, dispatch};
@@ -176,15 +178,18 @@ impl Kernel for Write<'_> {
                     }
                 }
                 KvType::Int8 => {
-                    let (scale, inv) = int8_scale(self.k);
+                    let mut buffer = [0.0; LONGEST];
+                    let k = rotated(self.k, &mut buffer);
+                    let (scale, inv) = int8_scale(k);
                     *self.base.add(r.k_scales).cast::<f32>().add(self.slot) = scale;
-                    for (d, &x) in self.k.iter().enumerate() {
+                    for (d, &x) in k.iter().enumerate() {
                         *self.base.cast::<i8>().add(d * BLOCK_TOKENS + self.slot) = int8_code(x, inv);
                     }
-                    let (scale, inv) = int8_scale(self.v);
+                    let v = rotated(self.v, &mut buffer);
+                    let (scale, inv) = int8_scale(v);
                     *self.base.add(r.v_scales).cast::<f32>().add(self.slot) = scale;
                     let out = values.cast::<i8>().add(self.slot * r.v_stride);
-                    for (d, &x) in self.v.iter().enumerate() {
+                    for (d, &x) in v.iter().enumerate() {
                         *out.add(d) = int8_code(x, inv);
                     }
                 }

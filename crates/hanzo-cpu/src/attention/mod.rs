@@ -15,6 +15,8 @@
 //! out = O · (a / L),  with a sink  M' = max(M, sink), a = exp(M − M'), L = L·a + exp(sink − M');  without, a = 1
 //! ```
 //!
+//! An int8 cache has its keys and values rotated (see `rotate`): q is rotated before all this, out after it.
+//!
 //! Decode, prefill and verification differ in how many rows share a tile's keys, and in whether a sequence's chunks are
 //! computed by several threads (their partial results are merged in the order above), so all give the same bits.
 #![allow(unsafe_code)]
@@ -23,6 +25,7 @@
 
 mod items;
 pub(crate) mod kv;
+mod rotate;
 mod rows;
 mod tile;
 

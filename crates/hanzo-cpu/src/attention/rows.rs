@@ -10,6 +10,7 @@ use hanzo_quant::math as scalar;
 
 use super::items::{Item, Items, Sequence, Split, lowest_key, partial_row};
 use super::kv::LayerPool;
+use super::rotate::rotate;
 use super::tile::{Blocks, Elem, Panel, Source, scores, weigh, widen, with_elem};
 use super::{BLOCKS, CHUNK, TILE};
 use crate::activations::Activations;
@@ -59,6 +60,8 @@ pub(crate) enum Out<'a> {
 pub(crate) struct Scratch {
     /// Query rows.
     q: Vec<usize>,
+    /// The same rotated, where the keys are.
+    rotated: Vec<f32>,
     /// Scores, then weights, 64 a row.
     scores: Vec<f32>,
     /// A chunk's weighted sums, `v_stride` a row; greatest scores; sums of weights, 16 lanes a row.
@@ -79,6 +82,7 @@ impl Scratch {
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         let floats = [
+            &self.rotated,
             &self.scores,
             &self.o,
             &self.m,
@@ -162,6 +166,9 @@ impl<E: Elem> Kernel for Run<'_, E> {
                 self.scratch.q.push(self.a.q.wrapping_add((row + g) * record.k_dim) as usize);
             }
         }
+        if record.kv_type == KvType::Int8 {
+            self.rotate_queries(record.k_dim);
+        }
         self.scratch.all_l[..rows].fill(0.0);
         for chunk in item.chunks.0..item.chunks.1 {
             self.chunk(s, chunk, rows);
@@ -198,6 +205,21 @@ impl<E: Elem> Kernel for Run<'_, E> {
 }
 
 impl<E: Elem> Run<'_, E> {
+    /// Brings the queries to where the keys are.
+    #[inline(always)]
+    fn rotate_queries(&mut self, k_dim: usize) {
+        let Scratch { q, rotated, .. } = &mut *self.scratch;
+        rotated.clear();
+        for q in q.iter() {
+            // SAFETY: each is the address of `k_dim` elements of the step's queries.
+            rotated.extend_from_slice(unsafe { std::slice::from_raw_parts(*q as *const f32, k_dim) });
+        }
+        for (q, row) in q.iter_mut().zip(rotated.chunks_exact_mut(k_dim)) {
+            rotate(row);
+            *q = row.as_ptr() as usize;
+        }
+    }
+
     #[inline(always)]
     fn lane_sum<S: Simd>(&self, s: S, r: usize) -> f32 {
         // SAFETY: 16 lanes a row.
@@ -409,6 +431,9 @@ impl<E: Elem> Run<'_, E> {
             };
             for (out, o) in out.chunks_mut(LANES).zip(o.chunks(LANES)) {
                 s.store_part(s.mul(s.load_part(o, 0.0), factor), out);
+            }
+            if record.kv_type == KvType::Int8 {
+                rotate(out);
             }
             if let Out::Quantized(activations) = a.out {
                 for (g, x) in out.chunks_exact(GROUP).enumerate() {

@@ -194,7 +194,8 @@ fn cases() -> Vec<Case> {
 #[test]
 fn attention_numeric() {
     for c in cases() {
-        for (kv_type, bound) in [(KvType::F32, 3e-6), (KvType::F16, 2e-3), (KvType::Int8, 3e-2)] {
+        // Elements spread evenly are the best that a scale can meet; rotated they are nearly normal, and 8 bits coarser for them.
+        for (kv_type, bound) in [(KvType::F32, 3e-6), (KvType::F16, 2e-3), (KvType::Int8, 5e-2)] {
             let bench = Bench::new(c, kv_type);
             bench.write(Isa::Scalar, 0..c.context);
             let want = bench.attend(Isa::best(), 0, c.context, 1, false);
@@ -215,6 +216,27 @@ fn attention_numeric() {
             }
         }
     }
+}
+
+/// One element that is 24 times the others of its head does not make these coarse. (With the heads as they are, the mean error
+/// here is 0.021.)
+#[test]
+fn an_int8_cache_bears_large_elements() {
+    let c = cases()[0];
+    let mut bench = Bench::new(c, KvType::Int8);
+    for (data, dim, at) in [(&mut bench.data.k, c.k_dim, 5), (&mut bench.data.v, c.v_dim, 9)] {
+        data.chunks_exact_mut(dim).for_each(|head| head[at] *= 24.0);
+    }
+    bench.write(Isa::best(), 0..c.context);
+    let got = bench.attend(Isa::best(), 0, c.context, 1, false);
+    let (mut sum, mut n) = (0.0, 0.0);
+    for (row, got) in got.chunks(c.n_heads * c.v_dim).enumerate() {
+        for (i, (got, exact)) in got.iter().zip(bench.exact(row)).enumerate().filter(|(i, _)| i % c.v_dim != 9) {
+            assert!(got.is_finite(), "{row} {i}");
+            (sum, n) = (sum + (f64::from(*got) - exact).abs(), n + 1.0);
+        }
+    }
+    assert!(sum / n < 0.008, "{}", sum / n);
 }
 
 #[test]
