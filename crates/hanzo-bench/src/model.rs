@@ -90,7 +90,7 @@ impl BenchModel {
         let options = LoadOptions {
             max_tokens: sizes.chunk.max(sizes.batch),
             max_outputs: sizes.batch,
-            kv: KvConfig { n_blocks: per_sequence * sizes.batch, kv_type: KV },
+            kv: KvConfig::equal(per_sequence * sizes.batch, KV),
         };
         let device = CpuDevice::new(config)?;
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), options, progress)?;

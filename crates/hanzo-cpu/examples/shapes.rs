@@ -249,8 +249,7 @@ fn main() {
     let config = CpuConfig::from_env().unwrap();
     let threads = config.threads.unwrap_or(2);
     let device = CpuDevice::new(&config).unwrap();
-    let options =
-        LoadOptions { max_tokens: 2048, max_outputs: 32, kv: KvConfig { n_blocks: N_BLOCKS, kv_type } };
+    let options = LoadOptions { max_tokens: 2048, max_outputs: 32, kv: KvConfig::equal(N_BLOCKS, kv_type) };
     let start = Instant::now();
     let mut model = device.load(Arc::new(graph), &Noise, options, &()).unwrap();
     // Real keys and values in every block: memory that was never written is one page of zeros, and reads as if it were cached.

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use hanzo_fusion::graph::WeightDecl;
-use hanzo_fusion::{BLOCK_TOKENS, Device, Graph, KvConfig, KvType, LoadOptions, MemoryReport, Progress};
+use hanzo_fusion::{
+    BLOCK_TOKENS, Device, Graph, KvConfig, KvLayer, KvType, LoadOptions, MemoryReport, Progress,
+};
 use hanzo_gguf::GgufFile;
 use hanzo_models::{GgufWeights, Pooling};
 
 use crate::EngineError;
 use crate::adapters::{AdapterCount, AdapterId, AdapterInfo, AdapterLimits, Registry};
-use crate::kv::{KvDemand, block_bytes, kv_pool_default, kv_pool_fits};
+use crate::kv::{KvDemand, PoolSizes, block_bytes, kv_pool_default, kv_pool_fits, smaller_window};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::read::Reader;
@@ -191,20 +193,19 @@ impl Engine {
         // A text that is seen as a whole is computed in one step.
         let bidirectional = model.graph.bidirectional;
         let max_sequences = options.max_sequences.max(1);
-        let demand =
-            KvDemand { block_bytes: block_bytes(layers, options.kv_type), max_context, max_sequences };
-        let available = options.memory.map(|m| m.saturating_sub(weight_bytes(&model.graph)));
-        let n_blocks = pool_blocks(&options, demand, available)?;
-        let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
         let max_tokens = options.max_batch_tokens.max(max_sequences);
         let max_tokens = if bidirectional { max_tokens.max(max_context) } else { max_tokens };
+        let available = options.memory.map(|m| m.saturating_sub(weight_bytes(&model.graph)));
+        let sizes = pool_sizes(&options, layers, available, max_context, max_sequences, max_tokens)?;
+        let n_blocks = sizes.full;
+        let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
         let max_reads = (MAX_READ_BYTES / 4 / model.graph.vocab_size.max(1)).clamp(1, MAX_READS);
         let max_reads = if model.graph.logits.is_none() { max_tokens } else { max_reads };
         let step_limits = StepLimits { max_tokens, max_sequences, max_drafts: MAX_DRAFTS, max_reads };
         let load = LoadOptions {
             max_tokens,
             max_outputs: step_limits.max_outputs(),
-            kv: KvConfig { n_blocks, kv_type: options.kv_type },
+            kv: KvConfig { n_blocks, n_window_blocks: sizes.window, kv_type: options.kv_type },
         };
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), load, progress)?;
         let info = EngineInfo {
@@ -222,11 +223,8 @@ impl Engine {
             plan: loaded.plan_text(),
         };
         let shared = Arc::new(Shared::default());
-        let kv = KvSetup {
-            layers: layers.clone(),
-            n_blocks,
-            prefix_cache: options.prefix_cache && !bidirectional,
-        };
+        let kv =
+            KvSetup { layers: layers.clone(), sizes, prefix_cache: options.prefix_cache && !bidirectional };
         let model_limits =
             ModelLimits { eog: options.eog, max_context, max_drafts: options.speculation.most() };
         let speculation = options.speculation;
@@ -439,7 +437,38 @@ impl Engine {
     }
 }
 
-/// Blocks of the pool that the options ask for.
+/// Blocks of the pools that the options ask for. Groups behind a window get what their windows need, and the others the memory
+/// that this leaves, where it is enough for more blocks than that; else all get as many.
+fn pool_sizes(
+    options: &EngineOptions,
+    layers: &[KvLayer],
+    available: Option<u64>,
+    max_context: usize,
+    max_sequences: usize,
+    max_tokens: usize,
+) -> Result<PoolSizes, EngineError> {
+    let demand = |layers: &[KvLayer]| KvDemand {
+        block_bytes: block_bytes(layers, options.kv_type),
+        max_context,
+        max_sequences,
+    };
+    if let Some(window) = smaller_window(layers) {
+        let sees_all = |l: &&KvLayer| layers.iter().any(|o| o.group == l.group && o.window.is_none());
+        let (full, windowed): (Vec<&KvLayer>, Vec<&KvLayer>) = layers.iter().partition(sees_all);
+        let [full, windowed] = [full, windowed].map(|l| demand(&l.into_iter().copied().collect::<Vec<_>>()));
+        let needs = PoolSizes::new(usize::MAX, window, max_sequences, max_tokens).window;
+        let taken = windowed.block_bytes.saturating_mul(needs as u64);
+        let rest =
+            EngineOptions { kv_bytes: options.kv_bytes.map(|b| b.saturating_sub(taken)), ..options.clone() };
+        match pool_blocks(&rest, full, available.map(|a| a.saturating_sub(taken))) {
+            Ok(n) if n > needs => return Ok(PoolSizes::new(n, window, max_sequences, max_tokens)),
+            _ => {}
+        }
+    }
+    Ok(PoolSizes::equal(pool_blocks(options, demand(layers), available)?))
+}
+
+/// Blocks of a pool that the options ask for.
 fn pool_blocks(
     options: &EngineOptions,
     demand: KvDemand,

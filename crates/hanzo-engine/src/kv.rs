@@ -10,5 +10,5 @@ mod table;
 
 pub use budget::{KvDemand, KvTooLarge, kv_pool_default, kv_pool_fits};
 pub use pool::{BlockPool, PrefixId};
-pub use size::block_bytes;
+pub use size::{PoolSizes, block_bytes, smaller_window};
 pub use table::{KvManager, Tables};

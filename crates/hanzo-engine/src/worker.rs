@@ -12,7 +12,7 @@ use crate::EngineError;
 use crate::adapters;
 use crate::constraint::ahead::Ahead;
 use crate::engine::Shared;
-use crate::kv::KvManager;
+use crate::kv::{KvManager, PoolSizes};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::read::Rows;
@@ -25,13 +25,13 @@ use crate::speculate::Speculation;
 #[derive(Clone, Debug)]
 pub(crate) struct KvSetup {
     pub(crate) layers: Vec<KvLayer>,
-    pub(crate) n_blocks: usize,
+    pub(crate) sizes: PoolSizes,
     pub(crate) prefix_cache: bool,
 }
 
 impl KvSetup {
     fn manager(&self) -> KvManager {
-        KvManager::new(&self.layers, self.n_blocks, self.prefix_cache)
+        KvManager::new(&self.layers, self.sizes, self.prefix_cache)
     }
 }
 

@@ -30,11 +30,8 @@ fn text(seed: usize, n: usize) -> Vec<u32> {
 fn device_rows(file: &GgufFile, tokens: &[u32]) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let model = hanzo_models::load(file).unwrap();
     let n = tokens.len();
-    let load = LoadOptions {
-        max_tokens: n,
-        max_outputs: 2 * n,
-        kv: KvConfig { n_blocks: n.div_ceil(16), kv_type: KvType::F16 },
-    };
+    let load =
+        LoadOptions { max_tokens: n, max_outputs: 2 * n, kv: KvConfig::equal(n.div_ceil(16), KvType::F16) };
     let vocab = model.graph.vocab_size;
     let groups = model.graph.n_kv_groups();
     let mut loaded = cpu(1).load(Arc::clone(&model.graph), &GgufWeights(file), load, &()).unwrap();

@@ -51,7 +51,7 @@ pub enum KvType {
     /// IEEE half, rounded to nearest even.
     #[default]
     F16,
-    /// int8 per token and head with one f32 scale.
+    /// int8 with one f32 scale a token and head, of heads that were rotated by a fixed Hadamard matrix.
     Int8,
     /// f32: the reference.
     F32,
@@ -75,8 +75,22 @@ pub struct KvLayer {
 /// How large the cache is. The blocks of all layers of a group are numbered alike.
 #[derive(Clone, Copy, Debug)]
 pub struct KvConfig {
-    /// Blocks of [`BLOCK_TOKENS`] tokens in the pool (of each group).
+    /// Blocks of [`BLOCK_TOKENS`] tokens in the pool of a group with a layer that sees everything.
     pub n_blocks: usize,
+    /// Blocks in the pool of a group whose layers all have a window.
+    pub n_window_blocks: usize,
     /// Element type.
     pub kv_type: KvType,
+}
+
+impl KvConfig {
+    /// As many blocks for every group.
+    pub fn equal(n_blocks: usize, kv_type: KvType) -> Self {
+        Self { n_blocks, n_window_blocks: n_blocks, kv_type }
+    }
+
+    /// Blocks in the pool of a group, whose widest window this is.
+    pub fn blocks(&self, window: Option<u32>) -> usize {
+        if window.is_some() { self.n_window_blocks } else { self.n_blocks }
+    }
 }

@@ -70,7 +70,7 @@ impl Scorer {
         let options = LoadOptions {
             max_tokens: STEP.min(context.max(1)),
             max_outputs: max_rows,
-            kv: KvConfig { n_blocks, kv_type: kv },
+            kv: KvConfig::equal(n_blocks, kv),
         };
         let mut config = CpuConfig::from_env()?;
         config.threads = threads.or(config.threads);

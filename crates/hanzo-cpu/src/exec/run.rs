@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hanzo_fusion::graph::{Op, RopeSpec, Value, Weight};
+use hanzo_fusion::step::KvLayer;
 use hanzo_fusion::{
     DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Observer, Plan, Progress, Step, WeightSource,
 };
@@ -111,12 +112,12 @@ impl Model {
         {
             return Err(unsupported("an attention layer of no size".to_owned()));
         }
-        let kv: Result<Vec<_>, _> = plan
-            .graph
-            .kv_layers
-            .iter()
-            .map(|layer| LayerPool::new(layer, options.kv.kv_type, options.kv.n_blocks))
-            .collect();
+        let windows = group_windows(&plan.graph);
+        let pool_of = |layer: &KvLayer| {
+            let window = windows.get(layer.group).copied().flatten();
+            LayerPool::new(layer, options.kv.kv_type, options.kv.blocks(window))
+        };
+        let kv: Result<Vec<_>, _> = plan.graph.kv_layers.iter().map(pool_of).collect();
         let kv = kv.map_err(|e| load_error("KV pool", e))?;
         let arena = Arena::new(&plan, &options).map_err(|e| load_error("activations", e))?;
         let weights = Held::load_all(&plan.graph, source, &pool, progress)?;
@@ -130,7 +131,6 @@ impl Model {
                 Local(UnsafeCell::new(state))
             })
             .collect();
-        let windows = group_windows(&plan.graph);
         Ok(Model {
             pool,
             plan,
@@ -175,10 +175,10 @@ impl Model {
     }
 
     pub(super) fn copy(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
-        let n = self.options.kv.n_blocks;
-        if group >= self.windows.len() {
+        let Some(&window) = self.windows.get(group) else {
             return Err(DeviceError::InvalidStep(format!("KV group {group} of {}", self.windows.len())));
-        }
+        };
+        let n = self.options.kv.blocks(window);
         if let Some((from, to)) = pairs.iter().find(|(from, to)| *from as usize >= n || *to as usize >= n) {
             return Err(DeviceError::InvalidStep(format!("copy of block {from} to {to}, of {n}")));
         }

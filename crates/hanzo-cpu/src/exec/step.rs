@@ -112,8 +112,9 @@ impl<'a> Inputs<'a> {
                 let Some(seen) = table.get(blocks.clone()) else {
                     return invalid(format!("sequence {i}: {} blocks, {} needed", table.len(), blocks.end));
                 };
-                if let Some(block) = seen.iter().find(|&&b| b as usize >= options.kv.n_blocks) {
-                    return invalid(format!("sequence {i}: block {block} of {}", options.kv.n_blocks));
+                let n_blocks = options.kv.blocks(window);
+                if let Some(block) = seen.iter().find(|&&b| b as usize >= n_blocks) {
+                    return invalid(format!("sequence {i}: block {block} of {n_blocks}"));
                 }
                 let whole = graph.bidirectional;
                 group.push(Sequence { first_row, n_tokens: s.n_tokens, first_position, table, whole });

@@ -321,11 +321,8 @@ impl Setup {
             no_fuse: !self.fuse,
             ..CpuConfig::default()
         };
-        let options = LoadOptions {
-            max_tokens: 96,
-            max_outputs: 96,
-            kv: KvConfig { n_blocks: N_BLOCKS, kv_type: self.kv_type },
-        };
+        let options =
+            LoadOptions { max_tokens: 96, max_outputs: 96, kv: KvConfig::equal(N_BLOCKS, self.kv_type) };
         let device = CpuDevice::new(&config).unwrap();
         device.load(Arc::new(graph.clone()), &Source(graph, weights), options, &()).unwrap()
     }

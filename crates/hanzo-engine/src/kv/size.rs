@@ -1,6 +1,44 @@
-//! Bytes of the cache.
+//! Bytes of the cache, and blocks of its pools.
 
 use hanzo_fusion::{BLOCK_TOKENS, KvLayer, KvType};
+
+/// Blocks of each kind of pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSizes {
+    /// Of groups with a layer that sees everything (and of the first group, where no group has one).
+    pub full: usize,
+    /// Of the other groups.
+    pub window: usize,
+    /// Blocks that a sequence has in a pool of the second kind at most, a step's chunk and copies included.
+    pub window_sequence: usize,
+}
+
+impl PoolSizes {
+    /// As many blocks in every pool.
+    pub fn equal(n_blocks: usize) -> Self {
+        Self { full: n_blocks, window: n_blocks, window_sequence: n_blocks }
+    }
+
+    /// Windowed pools hold what the window of each of `max_sequences` sequences needs while a step computes up to
+    /// `max_tokens` tokens of them together, and no more than others.
+    pub fn new(full: usize, window: usize, max_sequences: usize, max_tokens: usize) -> Self {
+        let blocks = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS);
+        // Window and chunk both begin inside a block, and the block that is written next may have to be copied.
+        let kept = blocks(window).saturating_add(3);
+        let all = kept.saturating_mul(max_sequences).saturating_add(blocks(max_tokens));
+        let window_sequence = kept.saturating_add(blocks(max_tokens)).min(full);
+        Self { full, window: all.min(full), window_sequence }
+    }
+}
+
+/// Whether the pools of these layers are of two sizes: some groups have a layer that sees everything, and others do not.
+/// Returns the widest window of the latter.
+pub fn smaller_window(layers: &[KvLayer]) -> Option<usize> {
+    let sees_all = |group: usize| layers.iter().any(|l| l.group == group && l.window.is_none());
+    let windowed = layers.iter().filter(|l| !sees_all(l.group));
+    let widest = windowed.filter_map(|l| l.window).max()?;
+    layers.iter().any(|l| l.window.is_none()).then_some(widest as usize)
+}
 
 /// Bytes of one block over all layers: keys and values, and their scales where they are integers. A device may pad them.
 pub fn block_bytes(layers: &[KvLayer], kv_type: KvType) -> u64 {
@@ -19,6 +57,26 @@ pub fn block_bytes(layers: &[KvLayer], kv_type: KvType) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windowed_pools_by_hand() {
+        // 4 sequences of 512 / 16 + 3 blocks, and 128 tokens of chunks.
+        assert_eq!(
+            PoolSizes::new(1000, 512, 4, 128),
+            PoolSizes { full: 1000, window: 148, window_sequence: 43 }
+        );
+        assert_eq!(PoolSizes::new(20, 512, 4, 128), PoolSizes::equal(20), "never more than the others");
+        assert_eq!(PoolSizes::new(9, usize::MAX, usize::MAX, usize::MAX), PoolSizes::equal(9));
+        let layer = |window, group| KvLayer { n_kv_heads: 1, k_head_dim: 2, v_head_dim: 2, window, group };
+        assert_eq!(smaller_window(&[layer(None, 0), layer(Some(7), 1), layer(Some(9), 1)]), Some(9));
+        assert_eq!(
+            smaller_window(&[layer(None, 0), layer(Some(7), 0)]),
+            None,
+            "one group, which sees everything"
+        );
+        assert_eq!(smaller_window(&[layer(Some(7), 0)]), None, "no other to be smaller than");
+        assert_eq!(smaller_window(&[]), None);
+    }
 
     #[test]
     fn sizes_by_hand() {

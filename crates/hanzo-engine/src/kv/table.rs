@@ -3,10 +3,14 @@
 //! Groups differ in how long their blocks live: those of full attention as long as the sequence, those behind a
 //! sliding window until the window has passed. A prefix can be reused where every group still has what the next
 //! token will look at.
+//!
+//! One group, the lead, names prefixes: the first that sees everything, so that what is behind a window need not be
+//! there for a name to be known. Pools of windowed groups are as large as their windows ask for ([`PoolSizes`]).
 
 use hanzo_fusion::{BLOCK_TOKENS, KvLayer};
 
 use super::pool::{BlockPool, PrefixId};
+use super::size::PoolSizes;
 
 /// Marks a block that fell behind the window.
 const GONE: u32 = u32::MAX;
@@ -18,8 +22,8 @@ pub struct Tables {
     groups: Vec<Vec<u32>>,
     /// Per group, blocks at the front that were given back.
     gone: Vec<usize>,
-    /// Names of the prefixes that end with each published block, per group.
-    published: Vec<Vec<PrefixId>>,
+    /// Names of the prefixes that end with each published block, by the lead group.
+    published: Vec<PrefixId>,
     /// The empty prefix that its first block follows.
     root: PrefixId,
 }
@@ -42,6 +46,9 @@ pub struct KvManager {
     pools: Vec<BlockPool>,
     /// Widest window of each group; `None` where a layer sees everything.
     windows: Vec<Option<usize>>,
+    /// The group that names prefixes.
+    lead: usize,
+    sizes: PoolSizes,
     prefix_cache: bool,
     /// Blocks that must be copied before the next step, per group.
     copies: Vec<Vec<(u32, u32)>>,
@@ -84,8 +91,8 @@ impl Roots {
 }
 
 impl KvManager {
-    /// Pools of `n_blocks` for each group that `layers` name.
-    pub fn new(layers: &[KvLayer], n_blocks: usize, prefix_cache: bool) -> Self {
+    /// Pools for each group that `layers` name.
+    pub fn new(layers: &[KvLayer], sizes: PoolSizes, prefix_cache: bool) -> Self {
         let n_groups = layers.iter().map(|l| l.group + 1).max().unwrap_or(0);
         let window = |group: usize| {
             let mut widest = Some(0);
@@ -94,23 +101,28 @@ impl KvManager {
             }
             widest
         };
+        let windows: Vec<Option<usize>> = (0..n_groups).map(window).collect();
+        let lead = windows.iter().position(Option::is_none).unwrap_or(0);
+        let n = |window: &Option<usize>| if window.is_some() { sizes.window } else { sizes.full };
         Self {
-            pools: (0..n_groups).map(|_| BlockPool::new(n_blocks)).collect(),
-            windows: (0..n_groups).map(window).collect(),
+            pools: windows.iter().map(|w| BlockPool::new(n(w))).collect(),
+            windows,
+            lead,
+            sizes,
             prefix_cache,
             copies: vec![Vec::new(); n_groups],
             roots: Roots::default(),
         }
     }
 
-    /// Blocks of a pool (the same number in each group).
+    /// Blocks of the lead group's pool: what all sequences together can hold.
     pub fn n_blocks(&self) -> usize {
-        self.pools.iter().map(BlockPool::len).min().unwrap_or(0)
+        self.pools.get(self.lead).map_or(0, BlockPool::len)
     }
 
-    /// Free blocks of the fullest pool.
+    /// Free blocks of the lead group's pool.
     pub fn n_free(&self) -> usize {
-        self.pools.iter().map(BlockPool::n_free).min().unwrap_or(0)
+        self.pools.get(self.lead).map_or(0, BlockPool::n_free)
     }
 
     /// The empty prefix of sequences that use these adapters (id and bits of the scale, in order).
@@ -125,7 +137,7 @@ impl KvManager {
         let mut tables = Tables {
             groups: vec![Vec::new(); n_groups],
             gone: vec![0; n_groups],
-            published: vec![Vec::new(); n_groups],
+            published: Vec::new(),
             root,
         };
         if !self.prefix_cache {
@@ -133,26 +145,22 @@ impl KvManager {
         }
         let usable = tokens.len().saturating_sub(1) / BLOCK_TOKENS;
         let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
-        let found: Vec<Vec<Option<(u32, PrefixId)>>> = self
-            .pools
-            .iter()
-            .map(|pool| chain(pool, root, chunks.get(..usable).unwrap_or_default()))
-            .collect();
-        let n = self.longest_reusable(&found, usable);
+        let chunks = chunks.get(..usable).unwrap_or_default();
+        let Some(lead) = self.pools.get(self.lead) else { return (tables, 0) };
+        let named = chain(lead, root, chunks);
+        let found: Vec<Vec<Option<u32>>> =
+            (0..n_groups).map(|g| self.find(g, root, chunks, &named)).collect();
+        let n = self.longest_reusable(&found, named.len());
         for (group, found) in found.iter().enumerate() {
-            let first = self.first_needed(group, n * BLOCK_TOKENS);
-            for (i, entry) in found.iter().take(n).enumerate() {
-                let Some((block, id)) = *entry else { continue };
-                tables.published[group].push(id);
-                if i < first {
-                    tables.groups[group].push(GONE);
-                } else {
-                    self.pools[group].retain(block);
-                    tables.groups[group].push(block);
-                }
+            let first = self.first_needed(group, n * BLOCK_TOKENS).min(n);
+            tables.groups[group].resize(first, GONE);
+            for block in found.iter().take(n).skip(first).flatten() {
+                self.pools[group].retain(*block);
+                tables.groups[group].push(*block);
             }
-            tables.gone[group] = first.min(n);
+            tables.gone[group] = first;
         }
+        tables.published = named.into_iter().take(n).map(|(_, id)| id).collect();
         (tables, n * BLOCK_TOKENS)
     }
 
@@ -164,13 +172,31 @@ impl KvManager {
         }
     }
 
-    fn longest_reusable(&self, found: &[Vec<Option<(u32, PrefixId)>>], usable: usize) -> usize {
-        (1..=usable)
-            .rev()
-            .find(|&n| {
-                found.iter().all(|blocks| blocks.get(..n).is_some_and(|b| b.iter().all(Option::is_some)))
-            })
-            .unwrap_or(0)
+    /// The blocks of a group that follow the prefixes which the lead group has named.
+    fn find(
+        &self,
+        group: usize,
+        root: PrefixId,
+        chunks: &[[u32; BLOCK_TOKENS]],
+        named: &[(u32, PrefixId)],
+    ) -> Vec<Option<u32>> {
+        if group == self.lead {
+            return named.iter().map(|(block, _)| Some(*block)).collect();
+        }
+        let parents = std::iter::once(root).chain(named.iter().map(|(_, id)| *id));
+        let pool = self.pools.get(group);
+        let lookup = |(parent, chunk)| Some(pool?.lookup(parent, chunk)?.0);
+        parents.zip(chunks).take(named.len()).map(lookup).collect()
+    }
+
+    /// Leading blocks, `most` at most, after which every group has what the next token looks at.
+    fn longest_reusable(&self, found: &[Vec<Option<u32>>], most: usize) -> usize {
+        let whole = |group: usize, blocks: &[Option<u32>], n: usize| {
+            let first = self.first_needed(group, n * BLOCK_TOKENS).min(n);
+            blocks.get(first..n).is_some_and(|b| b.iter().all(Option::is_some))
+        };
+        let reusable = |n: &usize| found.iter().enumerate().all(|(group, blocks)| whole(group, blocks, *n));
+        (1..=most).rev().find(reusable).unwrap_or(0)
     }
 
     /// Whether the tables could grow to `n_tokens` tokens, the first `n_computed` of which are cached.
@@ -179,8 +205,18 @@ impl KvManager {
         (0..self.pools.len()).all(|group| {
             let have = tables.groups.get(group).map_or(0, Vec::len);
             let copied = usize::from(self.shared(tables, group, n_computed).is_some());
-            self.pools.get(group).is_some_and(|p| p.n_free() >= wanted.saturating_sub(have) + copied)
+            let more = wanted.saturating_sub(have) + copied;
+            // On the way there, a windowed group gives blocks back.
+            let held = have - tables.gone.get(group).map_or(0, |gone| (*gone).min(have));
+            let most = self.sizes.window_sequence.saturating_sub(held);
+            let more = if self.is_small(group) { more.min(most) } else { more };
+            self.pools.get(group).is_some_and(|p| p.n_free() >= more)
         })
+    }
+
+    /// Whether the group's pool is one of the smaller kind.
+    fn is_small(&self, group: usize) -> bool {
+        group != self.lead && self.windows.get(group).is_some_and(Option::is_some)
     }
 
     /// The logical block that the token at `n_computed` would be written to, if others use it too. Only a block that is
@@ -235,22 +271,34 @@ impl KvManager {
     /// After a step: `tokens` are cached. Publishes blocks that became full and gives back those that fell behind
     /// every window.
     pub fn commit(&mut self, tables: &mut Tables, tokens: &[u32]) {
-        let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        if self.prefix_cache {
+            self.publish(tables, tokens);
+        }
         for group in 0..self.pools.len() {
-            if self.prefix_cache {
-                for (i, chunk) in chunks.iter().enumerate().skip(tables.published[group].len()) {
-                    let parent = tables.published[group].last().copied().unwrap_or(tables.root);
-                    let Some(&block) = tables.groups[group].get(i) else { break };
-                    let id = self.pools[group].publish(block, parent, chunk);
-                    tables.published[group].push(id);
-                }
-            }
             let first = self.first_needed(group, tokens.len());
             for i in tables.gone[group]..first.min(tables.groups[group].len()) {
                 let block = std::mem::replace(&mut tables.groups[group][i], GONE);
                 self.pools[group].release(block);
                 tables.gone[group] = i + 1;
             }
+        }
+    }
+
+    /// Makes blocks that became full findable in every group, under the lead group's names.
+    fn publish(&mut self, tables: &mut Tables, tokens: &[u32]) {
+        let (chunks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        for (i, chunk) in chunks.iter().enumerate().skip(tables.published.len()) {
+            let parent = tables.published.last().copied().unwrap_or(tables.root);
+            let mut name = None;
+            for (group, (pool, table)) in self.pools.iter_mut().zip(&tables.groups).enumerate() {
+                let Some(&block) = table.get(i) else { return };
+                let id = pool.publish(block, parent, chunk);
+                if group == self.lead {
+                    name = Some(id);
+                }
+            }
+            let Some(name) = name else { return };
+            tables.published.push(name);
         }
     }
 
@@ -271,15 +319,13 @@ impl KvManager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBlocks;
 
-fn chain(pool: &BlockPool, root: PrefixId, chunks: &[[u32; BLOCK_TOKENS]]) -> Vec<Option<(u32, PrefixId)>> {
+/// Blocks and names of the prefixes that a pool knows, from the first on.
+fn chain(pool: &BlockPool, root: PrefixId, chunks: &[[u32; BLOCK_TOKENS]]) -> Vec<(u32, PrefixId)> {
     let mut parent = root;
     let mut found = Vec::new();
     for chunk in chunks {
-        let entry = pool.lookup(parent, chunk);
-        match entry {
-            Some((_, id)) => parent = id,
-            None => break,
-        }
+        let Some(entry) = pool.lookup(parent, chunk) else { break };
+        parent = entry.1;
         found.push(entry);
     }
     found
@@ -295,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_prefix_is_found_again_and_shared() {
-        let mut kv = KvManager::new(&[layer(None, 0)], 8, true);
+        let mut kv = KvManager::new(&[layer(None, 0)], PoolSizes::equal(8), true);
         let tokens: Vec<u32> = (0..40).collect();
         let (mut a, cached) = kv.admit(PrefixId::ROOT, &tokens);
         assert_eq!(cached, 0);
@@ -315,7 +361,7 @@ mod tests {
 
     #[test]
     fn prefixes_under_different_adapters_never_meet() {
-        let mut kv = KvManager::new(&[layer(None, 0)], 16, true);
+        let mut kv = KvManager::new(&[layer(None, 0)], PoolSizes::equal(16), true);
         let tokens: Vec<u32> = (0..40).collect();
         let choices: [&[(u64, u32)]; 5] = [&[], &[(0, 1)], &[(0, 2)], &[(1, 1)], &[(0, 1), (1, 1)]];
         for choice in choices {
@@ -342,7 +388,7 @@ mod tests {
 
     #[test]
     fn blocks_behind_the_window_come_back() {
-        let mut kv = KvManager::new(&[layer(None, 0), layer(Some(16), 1)], 8, true);
+        let mut kv = KvManager::new(&[layer(None, 0), layer(Some(16), 1)], PoolSizes::equal(8), true);
         let tokens: Vec<u32> = (0..64).collect();
         let (mut a, _) = kv.admit(PrefixId::ROOT, &tokens);
         kv.grow(&mut a, 0, 64).unwrap();
@@ -358,7 +404,8 @@ mod tests {
     #[test]
     fn windowed_groups_hold_their_window_only() {
         for (mut seed, window) in [(1usize, 1u32), (2, 16), (3, 37), (4, 100)] {
-            let mut kv = KvManager::new(&[layer(None, 0), layer(Some(window), 1)], 200, true);
+            let mut kv =
+                KvManager::new(&[layer(None, 0), layer(Some(window), 1)], PoolSizes::equal(200), true);
             let most = (window as usize).div_ceil(BLOCK_TOKENS) + 1;
             for round in 0..6u32 {
                 let tokens: Vec<u32> = (0..900).map(|i| i % (5 + round / 2)).collect();
@@ -382,9 +429,64 @@ mod tests {
         }
     }
 
+    /// Windowed pools of the size that their windows ask for are enough for any mix of chunks, and prefixes are found again
+    /// as long as the last window of them is there.
+    #[test]
+    fn small_windowed_pools_never_run_out() {
+        const SEQUENCES: usize = 3;
+        const STEP: usize = 50;
+        for (mut seed, window) in [(1usize, 1u32), (2, 16), (3, 37), (4, 100)] {
+            let layers = [layer(Some(window), 0), layer(None, 1)];
+            let sizes = PoolSizes::new(400, window as usize, SEQUENCES, STEP);
+            assert!(sizes.window < 60);
+            let mut kv = KvManager::new(&layers, sizes, true);
+            assert_eq!((kv.n_blocks(), kv.pools[0].len()), (400, sizes.window));
+            let mut random = |n: usize| {
+                seed = (seed * 1_103_515_245 + 12_345) % (1 << 31);
+                (seed >> 8) % n
+            };
+            let text = |kind: usize| (0..900u32).map(|i| i * (kind as u32 + 1) % 97).collect::<Vec<_>>();
+            let mut running: Vec<(Vec<u32>, Tables, usize)> = Vec::new();
+            let (mut ended, mut hits) = (0, 0);
+            while ended < 40 {
+                while running.len() < SEQUENCES {
+                    let tokens = text(random(3));
+                    let (tables, cached) = kv.admit(PrefixId::ROOT, &tokens);
+                    assert!(kv.has_room(&tables, cached, tokens.len()), "{window}: {ended}");
+                    hits += usize::from(cached > 0);
+                    let seen = kv.first_needed(0, cached)..cached / BLOCK_TOKENS;
+                    assert!(tables.groups[0][seen].iter().all(|b| *b != GONE));
+                    running.push((tokens, tables, cached));
+                }
+                let mut budget = STEP;
+                let mut grown = Vec::new();
+                for (tokens, tables, done) in &mut running {
+                    let to = (*done + random(budget + 1)).min(tokens.len());
+                    budget -= to - *done;
+                    kv.grow(tables, *done, to).unwrap();
+                    grown.push(to);
+                }
+                for ((tokens, tables, done), to) in running.iter_mut().zip(grown) {
+                    kv.commit(tables, &tokens[..to]);
+                    *done = to;
+                }
+                for (_, tables, _) in running.extract_if(.., |(tokens, _, done)| *done == tokens.len()) {
+                    ended += 1;
+                    kv.release(tables);
+                }
+                let held =
+                    |g: usize| running.iter().map(|r| r.1.groups[g].len() - r.1.gone[g]).sum::<usize>();
+                assert!(kv.pools[0].n_free() + held(0) >= sizes.window, "blocks that are shared count once");
+            }
+            running.into_iter().for_each(|(_, tables, _)| kv.release(tables));
+            assert_eq!((kv.pools[0].n_free(), kv.n_free()), (sizes.window, 400));
+            assert!(hits > 10, "{window}: {hits} prefixes of {ended} were found");
+        }
+    }
+
     #[test]
     fn growing_beyond_the_pool_changes_nothing() {
-        let mut kv = KvManager::new(&[layer(None, 0)], 2, true);
+        let mut kv = KvManager::new(&[layer(None, 0)], PoolSizes::equal(2), true);
         let (mut a, _) = kv.admit(PrefixId::ROOT, &[1, 2, 3]);
         assert_eq!(kv.grow(&mut a, 0, 33), Err(NoBlocks));
         assert_eq!(kv.n_free(), 2);
@@ -393,7 +495,7 @@ mod tests {
 
     #[test]
     fn the_writer_of_a_shared_block_copies_it() {
-        let mut kv = KvManager::new(&[layer(None, 0)], 5, true);
+        let mut kv = KvManager::new(&[layer(None, 0)], PoolSizes::equal(5), true);
         let tokens: Vec<u32> = (0..20).collect();
         let (mut a, _) = kv.admit(PrefixId::ROOT, &tokens);
         kv.grow(&mut a, 0, 20).unwrap();

@@ -14,7 +14,7 @@ use hanzo_models::GgufWeights;
 
 use super::{Proposer, Speculation};
 use crate::EngineError;
-use crate::kv::{KvManager, PrefixId, Tables};
+use crate::kv::{KvManager, PoolSizes, PrefixId, Tables};
 
 /// Tokens that a step of the draft model takes.
 const CHUNK: usize = 256;
@@ -55,9 +55,9 @@ impl DraftModel {
     ) -> Result<Self, EngineError> {
         let model = hanzo_models::load(file)?;
         let n_blocks = kv_tokens.div_ceil(BLOCK_TOKENS).max(1);
-        let kv = KvConfig { n_blocks, kv_type: KvType::F16 };
+        let kv = KvConfig::equal(n_blocks, KvType::F16);
         let options = LoadOptions { max_tokens: CHUNK, max_outputs: 1, kv };
-        let kv = KvManager::new(&model.graph.kv_layers, n_blocks, false);
+        let kv = KvManager::new(&model.graph.kv_layers, PoolSizes::equal(n_blocks), false);
         let vocab_size = model.graph.vocab_size;
         let model = device.load(Arc::clone(&model.graph), &GgufWeights(file), options, progress)?;
         Ok(Self(Arc::new(Mutex::new(Inner { model, kv, vocab_size, logits: Vec::new() }))))

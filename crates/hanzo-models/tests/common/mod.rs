@@ -58,7 +58,7 @@ impl Sequence {
         let file = GgufFile::open(path).unwrap();
         let model = hanzo_models::load(&file).unwrap();
         let n_blocks = CONTEXT / BLOCK_TOKENS;
-        let options = LoadOptions { max_tokens: 64, max_outputs: 64, kv: KvConfig { n_blocks, kv_type } };
+        let options = LoadOptions { max_tokens: 64, max_outputs: 64, kv: KvConfig::equal(n_blocks, kv_type) };
         let device = CpuDevice::new(&CpuConfig { threads: Some(threads), ..CpuConfig::default() }).unwrap();
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(&file), options, &()).unwrap();
         Self {

@@ -59,7 +59,7 @@ fn expected(graph: &Graph, weights: &Weights, tokens: &[u32]) -> Met<f64> {
 fn load(graph: &Graph, weights: &Weights, fuse: bool, threads: usize) -> (Arc<Seen>, Box<dyn LoadedModel>) {
     let seen = Arc::new(Seen::default());
     let config = CpuConfig { threads: Some(threads), no_fuse: !fuse, ..CpuConfig::default() };
-    let kv = KvConfig { n_blocks: N_BLOCKS, kv_type: KvType::F32 };
+    let kv = KvConfig::equal(N_BLOCKS, KvType::F32);
     let options = LoadOptions { max_tokens: 96, max_outputs: 96, kv };
     let device = CpuDevice::new(&config).unwrap();
     let observer: Arc<Seen> = Arc::clone(&seen);
