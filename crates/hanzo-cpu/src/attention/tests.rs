@@ -231,7 +231,9 @@ fn an_int8_cache_bears_large_elements() {
     let got = bench.attend(Isa::best(), 0, c.context, 1, false);
     let (mut sum, mut n) = (0.0, 0.0);
     for (row, got) in got.chunks(c.n_heads * c.v_dim).enumerate() {
-        for (i, (got, exact)) in got.iter().zip(bench.exact(row)).enumerate().filter(|(i, _)| i % c.v_dim != 9) {
+        for (i, (got, exact)) in
+            got.iter().zip(bench.exact(row)).enumerate().filter(|(i, _)| i % c.v_dim != 9)
+        {
             assert!(got.is_finite(), "{row} {i}");
             (sum, n) = (sum + (f64::from(*got) - exact).abs(), n + 1.0);
         }

@@ -1,7 +1,7 @@
 //! The core for many rows: a panel of weights is unpacked once for a block of rows, then multiplied in register tiles.
 //!
 //! ```text
-//! for each block of up to 512 rows                        their records stay in the second-level cache
+//! for each block of up to 512 rows, 1 MB at most          their records stay in the second-level cache
 //!   for each claimed chunk of strips (32 outputs each)    shared by the threads
 //!     for each block of k                                 2048 elements
 //!       unpack the chunk's panels                         80 KB a strip
@@ -32,8 +32,10 @@ use crate::pool::Ctx;
 pub(crate) const TILE: usize = 7;
 /// From this many rows on a panel pays with AVX2.
 const AVX2_ROWS: usize = 6;
-/// Rows of a block.
+/// Rows of a block at most, and their bytes: what leaves room in the second-level cache. Rows that come from the third for every chunk of
+/// strips cost up to a third of the speed while others use that cache (`docs/levers.md`).
 const BLOCK_ROWS: usize = 512;
+const BLOCK_BYTES: usize = 1 << 20;
 /// Elements of k in a block, for block formats.
 const BLOCK_K: usize = 2048;
 /// The same for float formats, whose panels are wider.
@@ -153,14 +155,25 @@ pub(crate) fn run<const P: usize>(
     let strips = first.strips();
     let chunk = chunk::<P>(strips, ctx.threads());
     with_workspace(|space| {
-        for row in (0..m).step_by(BLOCK_ROWS) {
-            let block = block_of(x, row, BLOCK_ROWS.min(m - row));
+        let rows = block_rows(x, m);
+        for row in (0..m).step_by(rows) {
+            let block = block_of(x, row, rows.min(m - row));
             let core = Core::new(ctx.isa(), w, block, space);
             ctx.claim(strips.div_ceil(chunk), |i| {
                 core.strips(space, 0, i * chunk..strips.min((i + 1) * chunk), out);
             });
         }
     });
+}
+
+/// Rows of a block: whole tiles of 16, all blocks alike.
+fn block_rows(x: Rows<'_>, m: usize) -> usize {
+    let row = match x {
+        Rows::Quantized(a) => a.layout().stride,
+        Rows::Float { stride, .. } => 4 * stride,
+    };
+    let blocks = m.saturating_mul(row).div_ceil(BLOCK_BYTES).max(m.div_ceil(BLOCK_ROWS)).max(1);
+    m.div_ceil(blocks).next_multiple_of(16)
 }
 
 fn block_of(x: Rows<'_>, first: usize, m: usize) -> Block<'static> {
