@@ -173,7 +173,7 @@ fn block_rows(x: Rows<'_>, m: usize) -> usize {
         Rows::Float { stride, .. } => 4 * stride,
     };
     let blocks = m.saturating_mul(row).div_ceil(BLOCK_BYTES).max(m.div_ceil(BLOCK_ROWS)).max(1);
-    m.div_ceil(blocks).next_multiple_of(16)
+    m.div_ceil(blocks).next_multiple_of(16).max(16)
 }
 
 fn block_of(x: Rows<'_>, first: usize, m: usize) -> Block<'static> {
