@@ -23,5 +23,6 @@ pub mod quantize;
 pub mod reduce;
 pub mod registry;
 pub mod rope;
+pub mod top_k;
 pub mod variants;
 pub mod weights;

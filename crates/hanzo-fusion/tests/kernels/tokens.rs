@@ -9,6 +9,7 @@ use hanzo_fusion::kernels::kv::{KvShape, NO_SLOT, kv_write};
 use hanzo_fusion::kernels::layout::Layout;
 use hanzo_fusion::kernels::matmul::float::Float;
 use hanzo_fusion::kernels::rope::RopeNorm;
+use hanzo_fusion::kernels::top_k::top_k;
 use hanzo_fusion::step::{BLOCK_TOKENS, KvType};
 use hanzo_quant::canonical::{GROUP, TINY};
 use hanzo_quant::{bf16, f16};
@@ -80,7 +81,7 @@ fn rope_norm_positions_numeric() {
                 let mut want = x.clone();
                 for (row, head) in want.chunks_mut(head_dim).enumerate() {
                     if norm {
-                        head.copy_from_slice(&rms_norm(&head.to_vec(), &weight, 1e-6));
+                        head.copy_from_slice(&rms_norm(head, &weight, 1e-6));
                     }
                     let table = at[row / heads] as usize * n_rot / 2..;
                     rotate(style, head, &cos[table.clone()][..n_rot / 2], &sin[table][..n_rot / 2]);
@@ -267,6 +268,41 @@ fn argmax_numeric() {
                     &[("n", n as u32)],
                     vec![("ids", want)],
                 )
+            })
+            .into()
+    });
+}
+
+#[test]
+fn top_k_numeric() {
+    everywhere("top_k", 0, |subgroup| {
+        let mut rng = Rng(35);
+        [(1usize, 1usize), (300, 8), (1000, 40), (257, 257)]
+            .map(|(n, best)| {
+                let mut x = rng.floats(3 * n);
+                // A row of equals but for a few; one with NaN, infinities and both zeros.
+                x[n..2 * n].fill(0.25);
+                x[n + n / 2] = 0.5;
+                for (i, v) in [f32::NAN, f32::INFINITY, -0.0, 0.0, f32::NEG_INFINITY].into_iter().enumerate()
+                {
+                    x[2 * n + (i * 7) % n] = v;
+                }
+                let (mut ids, mut values) = (Vec::new(), Vec::new());
+                for row in x.chunks(n) {
+                    let key = |i: usize| if row[i].is_nan() { f32::NEG_INFINITY } else { row[i] };
+                    let mut order: Vec<usize> = (0..n).collect();
+                    order.sort_by(|&a, &b| key(b).partial_cmp(&key(a)).unwrap());
+                    ids.extend(order[..best].iter().map(|&i| i as u32));
+                    values.extend(order[..best].iter().map(|&i| row[i].to_bits()));
+                }
+                let kernel = top_k(best as u32, subgroup).unwrap();
+                let buffers = vec![
+                    ("x", BufferData::of_f32(&x)),
+                    ("ids", BufferData::empty(ids.len())),
+                    ("values", BufferData::empty(ids.len())),
+                ];
+                let want = vec![("ids", ids), ("values", values)];
+                Check::new(&kernel, [3, 1, 1], buffers, &[("n", n as u32)], want)
             })
             .into()
     });
