@@ -71,6 +71,12 @@ fn replies() -> Vec<(Family, &'static str, Value)> {
             json!(["", "", [["get_weather", {"city": "Zürich", "days": 3}]]]),
         ),
         (Hermes, "<function=now>\n</function>", json!(["", "", [["now", {}]]])),
+        (Hermes, "{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}", json!(["", "", [add()]])),
+        (
+            Hermes,
+            "So: {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}",
+            json!(["", "So: {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}", []]),
+        ),
         (Hermes, "<function=add>{\"a\": 1, \"b\": 2}</function>", json!(["", "", [add()]])),
         (
             Hermes,

@@ -161,7 +161,8 @@ static GENERIC: Syntax = Syntax {
 
 static HERMES: Syntax = Syntax {
     rules: &[TOOL_CALL_JSON, TOOL_CALL_TAGS, FUNCTION_TAGS, FUNCTION_JSON, FUNCTION_PARAM],
-    bare: &[],
+    // Small ones (Qwen2.5-Coder) forget the tags.
+    bare: &[BARE_JSON],
     ..GENERIC
 };
 

@@ -89,6 +89,11 @@ impl Matcher {
         }
     }
 
+    /// Whether the call has no mark.
+    pub(super) fn is_bare(&self) -> bool {
+        self.known_only
+    }
+
     /// Whether a part of a call was given out.
     pub(super) fn has_begun(&self) -> bool {
         self.partial.has_begun()

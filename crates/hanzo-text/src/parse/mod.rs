@@ -117,8 +117,9 @@ pub struct ParseOptions {
     pub tools: Option<Tools>,
     /// Reasoning is told apart; otherwise its marks are content.
     pub split_reasoning: bool,
-    /// A grammar holds the calls of this reply, once they have begun: they cannot turn out to be text, and are given out as they
-    /// come. One that the reply's end cuts off stays without [`Event::ToolCall`].
+    /// A grammar holds the calls of this reply, once their mark is there (calls without a mark only in the generic format): they
+    /// cannot turn out to be text, and are given out as they come. One that the reply's end cuts off stays without
+    /// [`Event::ToolCall`].
     pub held_calls: bool,
     /// The prompt ended inside reasoning (see [`Capabilities::opens_reasoning`](crate::template::Capabilities)).
     pub starts_in_reasoning: bool,
@@ -178,6 +179,7 @@ pub struct OutputParser {
     syntax: &'static Syntax,
     tools: Tools,
     held_calls: bool,
+    holds_bare: bool,
     mode: Mode,
     /// Text that is not decided yet, from `passed` on.
     pending: String,
@@ -228,6 +230,7 @@ impl OutputParser {
             syntax,
             tools: options.tools.unwrap_or_default(),
             held_calls: options.held_calls,
+            holds_bare: options.family == Family::Generic,
             mode,
             pending: String::new(),
             passed: 0,
@@ -308,7 +311,7 @@ impl OutputParser {
         while let Some(matcher) = self.attempts.first_mut() {
             let text = self.pending.get(self.passed..).unwrap_or("");
             let outcome = matcher.advance(text, last, &self.tools);
-            if self.held_calls {
+            if self.held_calls && (!matcher.is_bare() || self.holds_bare) {
                 matcher.partial(text, events);
             }
             match outcome {
