@@ -231,10 +231,9 @@ impl Engine {
         let mut worker = Worker::new(
             loaded,
             kv,
-            step_limits,
+            (step_limits, Pace::new(options.max_slowdown)),
             model_limits,
             speculation.clone(),
-            Pace::new(options.max_slowdown),
             (info.vocab_size, info.hidden_size),
             Arc::clone(&shared),
         );

@@ -58,10 +58,9 @@ impl Worker {
     pub(crate) fn new(
         model: Box<dyn LoadedModel>,
         kv: KvSetup,
-        step_limits: StepLimits,
+        (step_limits, pace): (StepLimits, Pace),
         model_limits: ModelLimits,
         speculation: Speculation,
-        pace: Pace,
         (vocab_size, hidden_size): (usize, usize),
         shared: Arc<Shared>,
     ) -> Self {

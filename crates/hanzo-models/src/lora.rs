@@ -61,7 +61,7 @@ pub struct LoraFile {
 #[derive(Debug)]
 enum Data {
     Gguf(Box<GgufFile>),
-    Peft(peft::Tensors),
+    Peft(Box<peft::Tensors>),
 }
 
 /// `A` and `B` of one weight, not yet read.

@@ -97,7 +97,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let n_blocks = total.div_ceil(BLOCK_TOKENS);
     let kv_type = args.kv.into();
     let chunk = (args.chunk as usize).min(args.ids.len());
-    let options = LoadOptions { max_tokens: chunk, max_outputs: chunk, kv: KvConfig::equal(n_blocks, kv_type) };
+    let options =
+        LoadOptions { max_tokens: chunk, max_outputs: chunk, kv: KvConfig::equal(n_blocks, kv_type) };
     let mut config = CpuConfig::from_env()?;
     config.threads = args.threads.map(usize::from).or(config.threads);
     let device = CpuDevice::new(&config)?;

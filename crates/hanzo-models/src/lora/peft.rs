@@ -187,7 +187,7 @@ pub(super) fn open(folder: &Path) -> Result<LoraFile> {
         base_model,
         unknown_keys,
         pairs,
-        data: Data::Peft(tensors),
+        data: Data::Peft(Box::new(tensors)),
     })
 }
 

@@ -44,7 +44,7 @@ impl DeviceSheet {
     pub fn resident(&self, workgroup: u32, registers: u32, shared: u32) -> u32 {
         let registers = registers.next_multiple_of(self.register_step).max(1);
         let by_registers = self.registers / registers.saturating_mul(workgroup).max(1);
-        let by_shared = if shared == 0 { u32::MAX } else { self.shared / shared };
+        let by_shared = self.shared.checked_div(shared).unwrap_or(u32::MAX);
         (self.threads / workgroup.max(1)).min(self.workgroups).min(by_registers).min(by_shared)
     }
 }
