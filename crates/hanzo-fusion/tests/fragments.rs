@@ -134,7 +134,8 @@ fn faults_of_fragments_are_those_of_their_lanes() {
             .unwrap_err()
             .to_string()
     };
-    let probe = |body: &dyn Fn(&Builder, Array<'_, F16>, Array<'_, f32>)| {
+    type Body<'a> = dyn Fn(&Builder, Array<'_, F16>, Array<'_, f32>) + 'a;
+    let probe = |body: &Body<'_>| {
         let k = Builder::new("probe", "A probe.", 64, 32);
         let (a, c) = (k.input::<F16>("a"), k.output::<f32>("c"));
         body(&k, a, c);

@@ -42,10 +42,18 @@ pub struct Launch {
     pub shape: String,
     /// Workgroups.
     pub grid: [u32; 3],
-    /// Bits of the parameters, in the kernel's order.
-    pub params: Vec<u32>,
+    /// Bits of the parameters, by name.
+    pub params: Vec<(&'static str, u32)>,
     /// What a load from the named buffer gives, where loop bounds or conditions depend on it (lengths, expert ids).
     pub reads: Vec<(&'static str, u32)>,
+}
+
+impl Launch {
+    /// The bits of the parameters in the kernel's order; 0 for what the launch does not name.
+    pub fn bits(&self, kernel: &Kernel) -> Vec<u32> {
+        let named = |name: &str| self.params.iter().find(|(n, _)| *n == name).map_or(0, |(_, bits)| *bits);
+        kernel.params.iter().map(|p| named(&p.name)).collect()
+    }
 }
 
 /// All families, in the order of a layer's work.
@@ -98,7 +106,7 @@ fn norm_instance(subgroup: u32, residual: Residual) -> Instance {
         launch: Launch {
             shape: format!("512 rows of {HIDDEN}"),
             grid: [512, 1, 1],
-            params: vec![HIDDEN, 1e-5f32.to_bits()],
+            params: vec![("n", HIDDEN), ("eps", 1e-5f32.to_bits())],
             reads: vec![],
         },
     }
@@ -115,7 +123,7 @@ fn quantize_instance(subgroup: u32) -> Instance {
         launch: Launch {
             shape: format!("512 rows of {HIDDEN}"),
             grid: [(groups * 8).div_ceil(workgroup), 1, 1],
-            params: vec![groups],
+            params: vec![("n_groups", groups)],
             reads: vec![],
         },
     }
@@ -131,7 +139,7 @@ fn matvec_instance(subgroup: u32, layout: Layout, batch: u32) -> Instance {
         launch: Launch {
             shape: format!("{HIDDEN} × {HIDDEN}, rows: {batch}"),
             grid: [HIDDEN.div_ceil(rows_at_once), 1, 1],
-            params: vec![HIDDEN / GROUP as u32, HIDDEN, batch],
+            params: vec![("n_groups", HIDDEN / GROUP as u32), ("n_out", HIDDEN), ("n_rows", batch)],
             reads: vec![],
         },
     }
@@ -153,7 +161,8 @@ mod tests {
                 assert!(i.name.starts_with(family.name), "{} of {}", i.name, family.name);
                 assert!(seen.insert((subgroup, i.name.clone())), "{} stands twice", i.name);
                 assert_eq!(kernel.subgroup, subgroup, "{}", i.name);
-                assert_eq!(kernel.params.len(), i.launch.params.len(), "{}", i.name);
+                let named = |name: &str| i.launch.params.iter().any(|(n, _)| *n == name);
+                assert!(kernel.params.iter().all(|p| named(&p.name)), "{}: a parameter has no value", i.name);
                 assert!(i.launch.grid.iter().all(|&n| n > 0), "{}: an empty launch", i.name);
                 for (name, _) in &i.launch.reads {
                     assert!(kernel.buffers.iter().any(|b| b.name == *name), "{} has no `{name}`", i.name);

@@ -76,7 +76,7 @@ fn a_matvec_reads_its_weights_once_and_is_bound_by_them() {
     let instances = registry::instances(32).map(|(_, i)| i);
     let i = instances.into_iter().find(|i| i.name == "qmatvec_q4_k_x1").unwrap();
     let kernel = crate::kernel::opt::optimize(&i.kernel.unwrap());
-    let c = count(&kernel, i.launch.grid, &i.launch.params, &i.launch.reads);
+    let c = count(&kernel, i.launch.grid, &i.launch.bits(&kernel), &i.launch.reads);
     assert!(c.exact);
     let weights = 4096u64 * 4096;
     // Two dot products of 8 words a group for the codes, and one of ones for the mins: 2 · 2 operations a weight.
@@ -109,7 +109,7 @@ fn every_registered_kernel_has_a_cost_on_every_device() {
     for width in [32, 64] {
         for (_, i) in registry::instances(width) {
             let kernel = crate::kernel::opt::optimize(&i.kernel.unwrap());
-            let c = count(&kernel, i.launch.grid, &i.launch.params, &i.launch.reads);
+            let c = count(&kernel, i.launch.grid, &i.launch.bits(&kernel), &i.launch.reads);
             assert!(c.dram_bytes() > 0, "{}", i.name);
             for device in DEVICES.iter().filter(|d| d.subgroup == width) {
                 let e = Estimate::new(&kernel, &c, 1 << 20, device);

@@ -10,7 +10,7 @@
 //! Vulkan promises less than other targets for f32: quotients within 2.5 ulp, and square roots by way of such a quotient. Sums, products and fused
 //! multiply-adds are decorated against contraction.
 
-use rspirv::binary::Assemble;
+use rspirv::binary::{Assemble, Disassemble};
 use rspirv::dr::{self, Operand};
 use rspirv::spirv::{
     AddressingModel, BuiltIn, Capability, Decoration, ExecutionMode, ExecutionModel, FunctionControl,
@@ -64,16 +64,34 @@ pub enum SpirvError {
 /// [`SpirvError`].
 pub fn module(kernel: &Kernel) -> Result<Vec<u32>, SpirvError> {
     let mut emitter = Emitter::new(kernel);
-    match emitter.kernel() {
-        Ok(()) => Ok(emitter.b.module().assemble()),
-        Err(Stop::Unsupported(what)) => Err(SpirvError::Unsupported { kernel: kernel.name.clone(), what }),
-        Err(Stop::Builder(source)) => Err(SpirvError::Builder { kernel: kernel.name.clone(), source }),
-    }
+    emitter.kernel().map_err(|stop| stop.of(kernel))?;
+    Ok(emitter.b.module().assemble())
+}
+
+/// The same module, disassembled, for people.
+///
+/// # Errors
+/// [`SpirvError`].
+pub fn text(kernel: &Kernel) -> Result<String, SpirvError> {
+    let mut emitter = Emitter::new(kernel);
+    emitter.kernel().map_err(|stop| stop.of(kernel))?;
+    let mut text = emitter.b.module().disassemble();
+    text.push('\n');
+    Ok(text)
 }
 
 enum Stop {
     Unsupported(&'static str),
     Builder(dr::Error),
+}
+impl Stop {
+    fn of(self, kernel: &Kernel) -> SpirvError {
+        let kernel = kernel.name.clone();
+        match self {
+            Self::Unsupported(what) => SpirvError::Unsupported { kernel, what },
+            Self::Builder(source) => SpirvError::Builder { kernel, source },
+        }
+    }
 }
 impl From<dr::Error> for Stop {
     fn from(e: dr::Error) -> Self {
