@@ -6,6 +6,7 @@ pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod imatrix;
 pub(crate) mod inspect;
+pub(crate) mod kernels;
 pub(crate) mod list;
 pub(crate) mod logits;
 pub(crate) mod perplexity;

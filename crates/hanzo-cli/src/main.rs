@@ -57,6 +57,7 @@ enum Command {
     Perplexity(commands::perplexity::Args),
     Imatrix(commands::imatrix::Args),
     Eval(commands::eval::Args),
+    Kernels(commands::kernels::Args),
     Completions(commands::completions::Args),
 }
 
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => commands::perplexity::run(&args),
         Command::Imatrix(args) => commands::imatrix::run(&args),
         Command::Eval(args) => commands::eval::run(&args),
+        Command::Kernels(args) => commands::kernels::run(&args),
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
     })
 }

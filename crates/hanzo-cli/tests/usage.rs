@@ -22,6 +22,7 @@ const COMMANDS: &[&str] = &[
     "perplexity",
     "imatrix",
     "eval",
+    "kernels",
     "completions",
 ];
 
