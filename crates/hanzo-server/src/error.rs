@@ -193,7 +193,9 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::EmptyPrompt | EngineError::TokenId { .. } => Self::invalid(message),
-            EngineError::PromptTooLong { .. } => Self::invalid(message).with_code("context_length_exceeded"),
+            EngineError::PromptTooLong { .. } | EngineError::TextTooLong { .. } => {
+                Self::invalid(message).with_code("context_length_exceeded")
+            }
             EngineError::Param(e) => Self::at(format!("/{}", e.name), message),
             EngineError::Continuations { .. } => Self::at("/n", message),
             EngineError::NoLogits { .. } | EngineError::NoHidden { .. } => Self::at("/model", message),

@@ -410,3 +410,27 @@ async fn a_full_queue_says_when_to_come_back() {
     }
     assert!(busy >= 3, "{busy}");
 }
+
+/// Texts that are only read are bounded by the context as prompts are, and named.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_longer_than_the_context_are_refused() {
+    let settings = LoadSettings { context: Some(64), kv_tokens: Some(256), ..LoadSettings::default() };
+    let server = start_with(Config::default(), &settings).await;
+    let long = "once upon a time ".repeat(200);
+    for (path, body, pointer) in [
+        ("/v1/embeddings", json!({"input": ["short", long]}), "/input/1"),
+        ("/v1/rerank", json!({"query": long, "documents": ["a"]}), "/query"),
+        ("/v1/rerank", json!({"query": "a", "documents": ["a", long]}), "/documents/1"),
+    ] {
+        let answer = server.post(path, &body).await;
+        answer.fails(400, Some(pointer));
+        assert_eq!(answer.json()["error"]["code"], "context_length_exceeded", "{answer:?}");
+    }
+    for path in ["/api/embed", "/api/embeddings"] {
+        let answer = server.post(path, &json!({"input": long, "prompt": long})).await;
+        assert_eq!(answer.status, 400, "{answer:?}");
+    }
+    // The prompt alone is echoed with its scores: it is only read.
+    let body = complete(json!({"prompt": long, "echo": true, "logprobs": 1, "max_tokens": 0}));
+    assert_eq!(server.post(COMPLETE, &body).await.status, 400);
+}

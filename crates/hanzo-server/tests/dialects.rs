@@ -57,6 +57,9 @@ async fn anthropic_messages() {
     assert_eq!(text, want);
     let last = &all[all.len() - 2].1;
     assert_eq!(last["delta"]["stop_reason"], "max_tokens");
+    let told = &all[0].1["message"]["usage"]["input_tokens"];
+    let counted = server.post("/v1/messages/count_tokens", &body).await.json();
+    assert_eq!(told, &counted["input_tokens"]);
 
     let count = server.post("/v1/messages/count_tokens", &body).await.json();
     let usage = &whole["usage"];

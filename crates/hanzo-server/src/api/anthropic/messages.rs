@@ -75,7 +75,7 @@ pub(super) async fn create(
         (request.stream.unwrap_or(false), Arc::clone(&model), app.config.limits.tools);
     let for_notes = notes.clone();
     let job = blocking(move || chat(request, &for_job, most)?.job(for_job, &for_notes)).await??;
-    let manner = Manner { id: ids::unique("msg_"), model };
+    let manner = Manner { id: ids::unique("msg_"), model, prompt: job.prompt.ids.len() };
     let generation = job.start(&app, &id, &notes).await?;
     if stream {
         let events = written([generation], reply::Writer::new(manner));

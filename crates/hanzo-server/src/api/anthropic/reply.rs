@@ -15,6 +15,8 @@ use crate::sse;
 pub(super) struct Manner {
     pub(super) id: String,
     pub(super) model: Arc<LoadedModel>,
+    /// Tokens of the prompt.
+    pub(super) prompt: usize,
 }
 
 fn stop_reason(end: &End) -> &'static str {
@@ -154,7 +156,9 @@ impl Writer {
 
 impl Write for Writer {
     fn begin(&mut self, out: &mut Vec<Bytes>) {
-        let message = self.manner.message(Vec::new(), None, usage(&Usage::default()));
+        // How many of them are cached is known when it has run.
+        let used = Usage { prompt: self.manner.prompt, ..Usage::default() };
+        let message = self.manner.message(Vec::new(), None, usage(&used));
         out.push(event("message_start", json!({"message": message})));
     }
 
