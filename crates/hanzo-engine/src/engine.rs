@@ -455,13 +455,18 @@ fn pool_sizes(
         let sees_all = |l: &&KvLayer| layers.iter().any(|o| o.group == l.group && o.window.is_none());
         let (full, windowed): (Vec<&KvLayer>, Vec<&KvLayer>) = layers.iter().partition(sees_all);
         let [full, windowed] = [full, windowed].map(|l| demand(&l.into_iter().copied().collect::<Vec<_>>()));
-        let needs = PoolSizes::new(usize::MAX, window, max_sequences, max_tokens).window;
+        let needs = PoolSizes::needs(window, max_sequences, max_tokens);
         let taken = windowed.block_bytes.saturating_mul(needs as u64);
         let rest =
             EngineOptions { kv_bytes: options.kv_bytes.map(|b| b.saturating_sub(taken)), ..options.clone() };
-        match pool_blocks(&rest, full, available.map(|a| a.saturating_sub(taken))) {
-            Ok(n) if n > needs => return Ok(PoolSizes::new(n, window, max_sequences, max_tokens)),
-            _ => {}
+        let cached = windowed.block_bytes.div_ceil(PoolSizes::CACHED as u64);
+        let both = KvDemand { block_bytes: full.block_bytes.saturating_add(cached), ..full };
+        let n = pool_blocks(&rest, both, available.map(|a| a.saturating_sub(taken)));
+        let sizes = n.map(|n| PoolSizes::new(n, window, max_sequences, max_tokens));
+        if let Ok(sizes) = sizes
+            && sizes.window < sizes.full
+        {
+            return Ok(sizes);
         }
     }
     Ok(PoolSizes::equal(pool_blocks(options, demand(layers), available)?))

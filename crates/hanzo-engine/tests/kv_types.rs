@@ -74,7 +74,9 @@ fn recall_and_greedy_tokens_of_the_int8_cache() {
     let prompt = encode(text);
     let reply = run(&half, request(&prompt)).tokens;
     let Divergence { mean, margins } = divergence(&half, &byte, &prompt, &reply);
-    println!("int8 against f16 over 128 positions: mean KLD {mean:.2e} nats; others, and by how much: {margins:?}");
+    println!(
+        "int8 against f16 over 128 positions: mean KLD {mean:.2e} nats; others, and by how much: {margins:?}"
+    );
     assert!(mean < 2e-3, "{mean}");
     assert!(margins.len() <= 2 && margins.iter().all(|m| *m < 0.3), "{margins:?}");
 }
@@ -148,4 +150,39 @@ fn the_pool_is_sized_by_bytes() {
     assert_eq!(load(block * 5, KvType::F32).unwrap().info().kv_tokens, 32);
     // More than all sequences could use is not taken.
     assert_eq!(load(u64::MAX, KvType::F16).unwrap().info().kv_tokens, 128 * 64);
+}
+
+/// The pool of windowed layers follows from the sequences that can run, their window and the chunks; replies do not, from the
+/// prefix cache or not.
+#[test]
+fn windowed_layers_leave_memory_to_the_others() {
+    let Some(file) = tiny("gemma3") else { return };
+    let load = |o: EngineOptions| {
+        let o = EngineOptions { max_context: Some(512), speculation: Speculation::off(), ..o };
+        engine(&file, 2, o)
+    };
+    let by_tokens = |max_sequences, max_batch_tokens| {
+        let kv_tokens = Some(8192);
+        load(EngineOptions { kv_tokens, max_sequences, max_batch_tokens, ..EngineOptions::default() })
+    };
+    let (small, large) = (by_tokens(1, 16), by_tokens(200, 512));
+    assert_eq!((small.info().kv_tokens, large.info().kv_tokens), (8192, 8192));
+    let [bytes, more] = [&small, &large].map(|e| e.info().memory.kv);
+    println!("{bytes} bytes for one sequence, {more} for 200");
+    assert!(bytes * 10 < more * 6);
+    let request = || Request { ignore_eos: true, ..greedy((0..300).map(|i| 10 + i % 90).collect(), 60) };
+    let alone = run(&large, request()).tokens;
+    for _ in 0..2 {
+        assert_eq!(run(&small, request()).tokens, alone);
+    }
+    let again = run(&small, request());
+    assert_eq!((again.tokens, again.finish.unwrap().cached_tokens > 200), (alone, true));
+    // The same bytes give the layers that see everything more where windows need less.
+    let by_bytes = |max_sequences, max_batch_tokens| {
+        let kv_bytes = Some(bytes);
+        load(EngineOptions { kv_bytes, max_sequences, max_batch_tokens, ..EngineOptions::default() })
+    };
+    let (a, b) = (by_bytes(20, 16), by_bytes(200, 512));
+    assert!(a.info().kv_tokens > b.info().kv_tokens, "{} {}", a.info().kv_tokens, b.info().kv_tokens);
+    assert!(a.info().memory.kv <= bytes && b.info().memory.kv <= bytes);
 }

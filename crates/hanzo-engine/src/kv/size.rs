@@ -20,14 +20,23 @@ impl PoolSizes {
     }
 
     /// Windowed pools hold what the window of each of `max_sequences` sequences needs while a step computes up to
-    /// `max_tokens` tokens of them together, and no more than others.
+    /// `max_tokens` tokens of them together ([`PoolSizes::needs`]). A share of the others' blocks comes on top, so that
+    /// prefixes that ended live on for a while; never more than the others have.
     pub fn new(full: usize, window: usize, max_sequences: usize, max_tokens: usize) -> Self {
+        let all = Self::needs(window, max_sequences, max_tokens).saturating_add(full / Self::CACHED);
+        let window_sequence = Self::needs(window, 1, max_tokens).min(full);
+        Self { full, window: all.min(full), window_sequence }
+    }
+
+    /// One block in so many of the others' pools is added for cached prefixes.
+    pub const CACHED: usize = 4;
+
+    /// Blocks behind a window that so many sequences can have in use at once.
+    pub fn needs(window: usize, max_sequences: usize, max_tokens: usize) -> usize {
         let blocks = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS);
         // Window and chunk both begin inside a block, and the block that is written next may have to be copied.
         let kept = blocks(window).saturating_add(3);
-        let all = kept.saturating_mul(max_sequences).saturating_add(blocks(max_tokens));
-        let window_sequence = kept.saturating_add(blocks(max_tokens)).min(full);
-        Self { full, window: all.min(full), window_sequence }
+        kept.saturating_mul(max_sequences).saturating_add(blocks(max_tokens))
     }
 }
 
@@ -60,10 +69,10 @@ mod tests {
 
     #[test]
     fn windowed_pools_by_hand() {
-        // 4 sequences of 512 / 16 + 3 blocks, and 128 tokens of chunks.
+        // 4 sequences of 512 / 16 + 3 blocks, 128 tokens of chunks, and a quarter for prefixes.
         assert_eq!(
             PoolSizes::new(1000, 512, 4, 128),
-            PoolSizes { full: 1000, window: 148, window_sequence: 43 }
+            PoolSizes { full: 1000, window: 398, window_sequence: 43 }
         );
         assert_eq!(PoolSizes::new(20, 512, 4, 128), PoolSizes::equal(20), "never more than the others");
         assert_eq!(PoolSizes::new(9, usize::MAX, usize::MAX, usize::MAX), PoolSizes::equal(9));

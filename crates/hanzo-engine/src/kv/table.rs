@@ -437,8 +437,10 @@ mod tests {
         const STEP: usize = 50;
         for (mut seed, window) in [(1usize, 1u32), (2, 16), (3, 37), (4, 100)] {
             let layers = [layer(Some(window), 0), layer(None, 1)];
-            let sizes = PoolSizes::new(400, window as usize, SEQUENCES, STEP);
-            assert!(sizes.window < 60);
+            let needs = PoolSizes::needs(window as usize, SEQUENCES, STEP);
+            assert!(needs < 60);
+            // Nothing on top for prefixes.
+            let sizes = PoolSizes { window: needs, ..PoolSizes::new(400, window as usize, SEQUENCES, STEP) };
             let mut kv = KvManager::new(&layers, sizes, true);
             assert_eq!((kv.n_blocks(), kv.pools[0].len()), (400, sizes.window));
             let mut random = |n: usize| {
