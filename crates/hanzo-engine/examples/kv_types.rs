@@ -93,7 +93,7 @@ fn compare(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Result<Dive
     for _ in reply {
         let (p, q) = (all_p.recv()?, all_q.recv()?);
         let (p, q) = (Distribution::new(&p), Distribution::new(&q));
-        let of = |id: u32| f64::from(p.logprob(id)).exp() * f64::from(p.logprob(id) - q.logprob(id));
+        let of = |id: u32| p.logprob(id).exp() * (p.logprob(id) - q.logprob(id));
         let divergence: f64 = (0..a.info().vocab_size as u32).map(of).filter(|x| x.is_finite()).sum();
         result.sum += divergence;
         result.greatest = result.greatest.max(divergence);

@@ -101,7 +101,7 @@ fn divergence(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Divergen
     let (mut sum, mut margins) = (0.0, Vec::new());
     for (p, q) in rows(a).iter().zip(rows(b)) {
         let (p, q) = (Distribution::new(p), Distribution::new(&q));
-        let of = |id: u32| f64::from(p.logprob(id)).exp() * f64::from(p.logprob(id) - q.logprob(id));
+        let of = |id: u32| p.logprob(id).exp() * (p.logprob(id) - q.logprob(id));
         sum += (0..a.info().vocab_size as u32).map(of).filter(|x| x.is_finite()).sum::<f64>();
         let best = p.top(2);
         if best[0].id != q.top(1)[0].id {
