@@ -43,7 +43,12 @@ impl Speculation {
 
     /// Drafts from what the prompt and the reply said before.
     pub fn prompt_lookup() -> Self {
-        Self::with(Self::MOST, || Box::new(PromptLookup::default()))
+        Self::prompt_lookup_of(Self::MOST)
+    }
+
+    /// The same with at most `most` drafts of a sequence in a step; none at 0.
+    pub fn prompt_lookup_of(most: usize) -> Self {
+        if most == 0 { Self::off() } else { Self::with(most, || Box::new(PromptLookup::default())) }
     }
 
     /// Up to `most` drafts of a sequence in a step, by the proposers that `make` makes, one a sequence.

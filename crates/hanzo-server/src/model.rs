@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use hanzo_engine::constraint::GrammarCompiler;
-use hanzo_engine::{ConstraintError, Engine, EngineError, EngineOptions, available_memory};
+use hanzo_engine::{ConstraintError, Engine, EngineError, EngineOptions, Speculation, available_memory};
 use hanzo_fusion::{Device, KvType, Progress};
 use hanzo_gguf::GgufFile;
 use hanzo_text::chat::ChatMessage;
@@ -42,6 +42,10 @@ pub struct LoadSettings {
     pub max_sequences: usize,
     /// Requests that may wait.
     pub max_waiting: usize,
+    /// Drafts of a sequence in a step, by prompt lookup.
+    pub max_drafts: usize,
+    /// How long a step with a part of a prompt may take beside running replies, as a multiple of one without; no bound if `None`.
+    pub max_slowdown: Option<f64>,
 }
 
 impl LoadSettings {
@@ -65,6 +69,8 @@ impl Default for LoadSettings {
             family: None,
             max_sequences: engine.max_sequences,
             max_waiting: engine.max_waiting,
+            max_drafts: Speculation::MOST,
+            max_slowdown: engine.max_slowdown,
         }
     }
 }
@@ -184,6 +190,8 @@ impl LoadedModel {
             kv_type: settings.kv_type,
             max_sequences: settings.max_sequences,
             max_waiting: settings.max_waiting,
+            speculation: Speculation::prompt_lookup_of(settings.max_drafts),
+            max_slowdown: settings.max_slowdown,
             eog: tokenizer.eog_ids().to_vec(),
             ..EngineOptions::default()
         };

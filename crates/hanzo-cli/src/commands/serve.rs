@@ -129,6 +129,12 @@ pub(crate) struct Args {
     /// Element type of cached keys and values
     #[arg(long, value_enum, value_name = "TYPE", env = "HANZO_KV_TYPE", default_value_t = Kv::F16, help_heading = "Model")]
     kv_type: Kv,
+    /// Tokens of a reply that may be guessed ahead in a step from what was said before; 0 for none. Replies are the same with any number
+    #[arg(long, value_name = "N", env = "HANZO_DRAFT_MAX", default_value_t = 16, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=16), help_heading = "Model")]
+    draft_max: u8,
+    /// How many times as long a step may take for a part of a new prompt while replies are being written; 0 for no bound: prompts are read sooner, replies stutter
+    #[arg(long, value_name = "X", env = "HANZO_MAX_SLOWDOWN", default_value_t = 2.5, allow_negative_numbers = true, value_parser = slowdown, help_heading = "Model")]
+    max_slowdown: f64,
     /// Threads that compute; one a core by default
     #[arg(short, long, value_name = "N", env = "HANZO_THREADS", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Model")]
     threads: Option<u16>,
@@ -308,6 +314,13 @@ fn registry(args: &Args, device: &Arc<CpuDevice>, settings: &LoadSettings) -> Re
     Ok(registry.with_puller(Arc::new(FromHub::into(args.models_dir.clone())?)))
 }
 
+fn slowdown(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x == 0.0 || (1.0..=1e6).contains(&x) => Ok(x),
+        _ => Err("a number from 1 on, or 0".to_owned()),
+    }
+}
+
 fn load_settings(args: &Args) -> Result<LoadSettings> {
     Ok(LoadSettings {
         context: args.ctx.map(|n| n as usize),
@@ -317,6 +330,8 @@ fn load_settings(args: &Args) -> Result<LoadSettings> {
         family: args.output_format,
         max_sequences: args.parallel as usize,
         max_waiting: args.queue as usize,
+        max_drafts: args.draft_max.into(),
+        max_slowdown: (args.max_slowdown > 0.0).then_some(args.max_slowdown),
         ..LoadSettings::default()
     })
 }
