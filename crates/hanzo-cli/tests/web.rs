@@ -51,6 +51,9 @@ fn the_page_in_a_browser() {
     if !Path::new(TESTS).join("node_modules/playwright-core").is_dir() {
         return skip("playwright-core (npm ci in crates/hanzo-server/tests/web)");
     }
-    let server = Server::start();
+    // Slowly: a person shall be in time to stop a reply.
+    let mut slow = common::hanzo();
+    slow.env("HANZO_CPU_ISA", "scalar").env("HANZO_DRAFT_MAX", "0");
+    let server = Server::start_with(&mut slow, &[]);
     node(&["page.mjs"], &[("HANZO_URL", &server.url), ("HANZO_CHROMIUM", &browser)]);
 }

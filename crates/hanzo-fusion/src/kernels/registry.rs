@@ -7,6 +7,7 @@ use hanzo_quant::canonical::GROUP;
 use hanzo_quant::{Format, QuantType};
 
 use super::layout::Layout;
+use super::matmul::matvec::MatVec;
 use super::norm::Residual;
 use super::{matmul, norm, quantize};
 use crate::kernel::{Kernel, KernelError};
@@ -130,15 +131,14 @@ fn quantize_instance(subgroup: u32) -> Instance {
 }
 
 fn matvec_instance(subgroup: u32, layout: Layout, batch: u32) -> Instance {
-    let kernel = matmul::qmatvec(layout, subgroup, batch);
-    let rows_at_once = kernel.as_ref().map_or(1, |k| k.workgroup / k.subgroup);
+    let plan = MatVec { layout, pair: None, rows: matmul::Rows::Dense, batch };
     Instance {
         name: format!("qmatvec_{}_x{batch}", layout.format.name.to_lowercase()),
         format: Some(layout.format),
-        kernel,
+        kernel: plan.kernel(subgroup),
         launch: Launch {
             shape: format!("{HIDDEN} × {HIDDEN}, rows: {batch}"),
-            grid: [HIDDEN.div_ceil(rows_at_once), 1, 1],
+            grid: [HIDDEN.div_ceil(plan.rows_per_workgroup(subgroup)), 1, 1],
             params: vec![("n_groups", HIDDEN / GROUP as u32), ("n_out", HIDDEN), ("n_rows", batch)],
             reads: vec![],
         },
