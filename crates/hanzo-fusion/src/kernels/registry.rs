@@ -6,11 +6,18 @@
 use hanzo_quant::canonical::GROUP;
 use hanzo_quant::{Format, QuantType};
 
+use super::copy::{self, CopyRows};
+use super::embed::{self, embed};
+use super::kv::{KvShape, kv_write};
 use super::layout::Layout;
+use super::matmul::float::Float;
 use super::matmul::matvec::MatVec;
 use super::norm::Residual;
-use super::{matmul, norm, quantize};
+use super::rope::RopeNorm;
+use super::{argmax, matmul, norm, quantize};
+use crate::graph::RopeStyle;
 use crate::kernel::{Kernel, KernelError};
+use crate::step::KvType;
 
 /// A kernel before its parameters are chosen.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +90,41 @@ pub const FAMILIES: &[Family] = &[
                 .collect()
         },
     },
+    Family {
+        name: "embed",
+        about: "rows of a quantized table by token ids",
+        instances: |subgroup| {
+            let sampled = layouts().filter(|layout| ["Q4_K", "Q6_K"].contains(&layout.format.name));
+            sampled.map(|layout| embed_instance(subgroup, layout)).collect()
+        },
+    },
+    Family {
+        name: "rope_norm_positions",
+        about: "heads normalized, then rotated by position",
+        instances: |subgroup| vec![rope_instance(subgroup)],
+    },
+    Family {
+        name: "kv_write",
+        about: "keys and values into the paged cache",
+        instances: |subgroup| {
+            [KvType::F16, KvType::Int8, KvType::F32]
+                .map(|kv_type| kv_write_instance(subgroup, kv_type))
+                .into()
+        },
+    },
+    Family {
+        name: "copy",
+        about: "rows copied and converted",
+        instances: |subgroup| vec![copy_instance(subgroup)],
+    },
+    Family {
+        name: "argmax",
+        about: "the greatest logit of a row",
+        instances: |subgroup| {
+            let kernel = argmax::argmax(subgroup);
+            vec![logits_instance("argmax", format!("1 row of {VOCAB}"), kernel)]
+        },
+    },
 ];
 
 /// The instances of all families for subgroups of that many lanes.
@@ -97,6 +139,15 @@ pub fn layouts() -> impl Iterator<Item = Layout> {
 
 /// Width of the model whose shapes stand for all.
 pub const HIDDEN: u32 = 4096;
+
+/// Tokens of its vocabulary.
+const VOCAB: u32 = 128_256;
+/// Elements of its heads.
+const HEAD_DIM: u32 = 128;
+/// Heads of its queries.
+const HEADS: u32 = 32;
+/// Heads of its keys and values.
+const KV_HEADS: u32 = 8;
 
 fn norm_instance(subgroup: u32, residual: Residual) -> Instance {
     let name = if residual == Residual::Add { "add_rms_norm" } else { "rms_norm" };
@@ -143,6 +194,83 @@ fn matvec_instance(subgroup: u32, layout: Layout, batch: u32) -> Instance {
             reads: vec![],
         },
     }
+}
+
+fn embed_instance(subgroup: u32, layout: Layout) -> Instance {
+    let n_groups = HIDDEN / GROUP as u32;
+    Instance {
+        name: format!("embed_{}", layout.format.name.to_lowercase()),
+        format: Some(layout.format),
+        kernel: embed(layout, subgroup),
+        launch: Launch {
+            shape: format!("512 tokens of {HIDDEN}"),
+            grid: [n_groups.div_ceil(embed::GROUPS), 512, 1],
+            params: vec![("n_groups", n_groups), ("n_vocab", VOCAB)],
+            reads: vec![],
+        },
+    }
+}
+
+fn rope_instance(subgroup: u32) -> Instance {
+    let plan = RopeNorm { style: RopeStyle::Halves, norm: true, head_dim: HEAD_DIM, n_rot: HEAD_DIM };
+    Instance {
+        name: "rope_norm_positions".to_owned(),
+        format: None,
+        kernel: plan.kernel(subgroup),
+        launch: Launch {
+            shape: format!("512 tokens, {HEADS} heads of {HEAD_DIM}"),
+            grid: [HEADS, 512, 1],
+            params: vec![("eps", 1e-6f32.to_bits())],
+            reads: vec![],
+        },
+    }
+}
+
+fn kv_write_instance(subgroup: u32, kv_type: KvType) -> Instance {
+    let name = match kv_type {
+        KvType::F16 => "kv_write_f16",
+        KvType::Int8 => "kv_write_int8",
+        KvType::F32 => "kv_write_f32",
+    };
+    let shape = KvShape { kv_type, n_kv_heads: KV_HEADS, k_dim: HEAD_DIM, v_dim: HEAD_DIM };
+    Instance {
+        name: name.to_owned(),
+        format: None,
+        kernel: kv_write(shape, subgroup),
+        launch: Launch {
+            shape: format!("512 tokens, {KV_HEADS} heads of {HEAD_DIM}"),
+            grid: [KV_HEADS, 512, 1],
+            params: vec![],
+            reads: vec![("slots", 0)],
+        },
+    }
+}
+
+fn copy_instance(subgroup: u32) -> Instance {
+    let plan = CopyRows { from: Float::F32, to: Float::F16, gather: false };
+    Instance {
+        name: "copy_f32_f16".to_owned(),
+        format: None,
+        kernel: plan.kernel(subgroup),
+        launch: Launch {
+            shape: format!("512 rows of {HIDDEN}"),
+            grid: [HIDDEN.div_ceil(copy::WORKGROUP), 512, 1],
+            params: vec![
+                ("n", HIDDEN),
+                ("x_stride", HIDDEN),
+                ("x_start", 0),
+                ("y_stride", HIDDEN),
+                ("y_start", 0),
+            ],
+            reads: vec![],
+        },
+    }
+}
+
+/// A kernel that takes a row of logits a workgroup.
+fn logits_instance(name: &str, shape: String, kernel: Result<Kernel, KernelError>) -> Instance {
+    let launch = Launch { shape, grid: [1; 3], params: vec![("n", VOCAB)], reads: vec![] };
+    Instance { name: name.to_owned(), format: None, kernel, launch }
 }
 
 #[cfg(test)]
