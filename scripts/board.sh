@@ -11,6 +11,8 @@
 #   --threads N         of both engines (default: all cores)
 #   --out DIR           where run folders go (default: bench-runs)
 #   --date D            day in the folders' names; give it again to resume the next day
+#   --formats LIST      in place of the board: the 0.6B shape in each of these types ("all": every type that both engines have), prefill of
+#                       512 and decode of 64, three repetitions; a file is made for each and removed again
 #   --quick             one repetition of short shapes on the smallest model: does everything work?
 #   --allow-busy, --busy-cpu PERCENT, --wait S   as scripts/dossier.sh has them
 #
@@ -18,7 +20,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 models= llama_dir= budget=33 hanzo=$here/target/release/hanzo-bench speculation=$here/target/release/examples/speculation
-threads=$(nproc) out=$here/bench-runs date=$(date +%F) quick=false pass=()
+threads=$(nproc) out=$here/bench-runs date=$(date +%F) quick=false formats= pass=()
 die() { echo "board: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
@@ -29,7 +31,7 @@ while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || die "$1 needs a value (see --help)"
   case $1 in
     --models) models=$2 ;; --llama-dir) llama_dir=$2 ;; --budget) budget=$2 ;; --hanzo-bench) hanzo=$2 ;;
-    --speculation) speculation=$2 ;; --threads) threads=$2 ;; --out) out=$2 ;; --date) date=$2 ;;
+    --formats) formats=$2 ;; --speculation) speculation=$2 ;; --threads) threads=$2 ;; --out) out=$2 ;; --date) date=$2 ;;
     --busy-cpu | --wait) pass+=("$1" "$2") ;;
     *) die "unknown argument $1 (see --help)" ;;
   esac
@@ -54,10 +56,12 @@ synthesize() { # shape type file
     "$hanzo" synth --shape "$1" --type "$2" "$3.new" && mv "$3.new" "$3"
   fi
 }
-synthesize qwen3-1.7b q4_k_m "$medium_q4"
-synthesize qwen3-0.6b q4_k_m "$small_q4"
-synthesize qwen3-0.6b q8_0 "$small_q8"
-synthesize qwen3-1.7b q8_0 "$medium_q8"
+if [ -z "$formats" ]; then
+  synthesize qwen3-1.7b q4_k_m "$medium_q4"
+  synthesize qwen3-0.6b q4_k_m "$small_q4"
+  synthesize qwen3-0.6b q8_0 "$small_q8"
+  synthesize qwen3-1.7b q8_0 "$medium_q8"
+fi
 
 deadline=$(($(date +%s) + 60 * budget))
 left_out=()
@@ -83,7 +87,20 @@ main=(-p "512,500" -n 128 -r 7 --rounds 2)
 batch=(-p 0 -n 32 -b "4,8" -r 7 --rounds 2)
 long=(-p 2048 -n 0 -r 3 --rounds 1)
 deep=(-p 0 -n 32 -d 4096 -r 3 --rounds 1)
-if $quick; then
+if [ "$formats" = all ]; then
+  formats="iq4_xs iq4_nl iq3_s iq3_xxs iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 q2_k q3_k q4_k q5_k q6_k q4_0 q4_1 q5_0 q5_1 q8_0 mxfp4 f16 bf16"
+fi
+if [ -n "$formats" ]; then
+  for type in $formats; do
+    file=$models/synthetic-qwen3-0.6b-$type.gguf kept=false
+    [ -s "$file" ] && kept=true
+    if [ "$(date +%s)" -lt "$deadline" ]; then
+      synthesize qwen3-0.6b "$type" "$file"
+    fi
+    take "qwen3-0.6b-$type" "$file" -p 512 -n 64 -r 3 --rounds 1
+    $kept || rm -f "$file"
+  done
+elif $quick; then
   take smollm2-135m-q4_1 "$smollm" -p "64,50" -n 8 -r 2 --rounds 2 --load 1 --requests 32,64,128
   take smollm2-135m-q4_1 "$smollm" -p 0 -n 8 -b "4,8" -r 1 --rounds 1
   take smollm2-135m-q4_1 "$smollm" -p 0 -n 8 -d 64 -r 1 --rounds 1

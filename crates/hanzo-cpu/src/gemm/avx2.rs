@@ -1,4 +1,4 @@
-//! The many-rows core with AVX2: a register tile of 16 outputs × 3 rows, twice for a strip.
+//! The many-rows core with AVX2: a register tile of 16 outputs × 4 rows (`avx2_dots`), with AVX-VNNI × 3 rows, twice for a strip.
 //!
 //! `vpmaddubsw` leaves sums of two products in 16 bits. Where codes are narrow several such sums fit into 16 bits as well (eight for codes
 //! of 4 bits, four for 5, two for 6), so that most of a dot is one multiplication and one addition for four products, and the widening to 32 bits comes once a
@@ -15,28 +15,25 @@ use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, UNIT}
 use crate::packed::unpack::Scales;
 use crate::packed::{FloatKind, STRIP};
 
+use super::avx2_dots::{Pointers, ROWS, Way};
 use super::{Block, PanelShape};
 
-/// Rows of a register tile.
-const ROWS: usize = 3;
-/// Rows of a tile as the core above sees it.
+/// Rows of a tile as the core above sees it, without AVX-VNNI and with.
 pub(super) const TILE: usize = 2 * ROWS;
+pub(super) const TILE_VNNI: usize = 2 * ROWS_VNNI;
+/// Rows of a register tile with AVX-VNNI.
+const ROWS_VNNI: usize = 3;
 
-/// How products are added up: `SPAN` sums of 16 bits before one of 32, or one of the two below.
-const SIGNED: usize = 0;
-const VNNI: usize = usize::MAX;
-
-/// The way for codes of this layout.
-fn span(layout: &Layout, vnni: bool) -> usize {
+/// The way for codes of this layout: how many products at 127 times the widest code, two each, 16 bits hold.
+fn way(layout: &Layout) -> Way {
     let widest =
         layout.table.map_or((1 << layout.bits) - 1, |t| usize::from(t.into_iter().max().unwrap_or(0)));
     match i16::MAX as usize / (2 * 127 * widest.max(1)) {
-        _ if vnni => VNNI,
-        0 => SIGNED,
-        1 => 1,
-        2..4 => 2,
-        4..8 => 4,
-        _ => QUADS,
+        0 => Way::Signed,
+        1 => Way::Single,
+        2..4 => Way::Pairs,
+        4..8 => Way::Halves,
+        _ => Way::Narrow,
     }
 }
 
@@ -53,7 +50,7 @@ pub(super) unsafe fn unpack(
     panel: *mut u8,
     vnni: bool,
 ) {
-    let signed = span(layout, vnni) == SIGNED;
+    let signed = !vnni && way(layout) == Way::Signed;
     // SAFETY: passed through.
     unsafe {
         match (layout.bits, layout.table.is_some()) {
@@ -125,21 +122,7 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
     }
 }
 
-/// Operands of a tile, at its first unit of k; strides in bytes.
-struct Pointers {
-    panel: *const u8,
-    unit: usize,
-    scales: usize,
-    a: *const u8,
-    d: *const f32,
-    stride: usize,
-    init: *const i32,
-    init_stride: usize,
-    units: usize,
-    y: *mut f32,
-}
-
-/// Adds `units` units of k, from element `k0` on, to the tile of rows `first..first + cols` of the block.
+/// Adds `units` (at least 1) units of k, from element `k0` on, to the tile of rows `first..first + cols` of the block.
 ///
 /// # Safety
 /// Needs AVX2 and FMA, with `vnni` AVX-VNNI; the panel must hold these units, unpacked with the same `vnni`, the block these rows, `y` `cols` rows of 32
@@ -157,181 +140,133 @@ pub(super) unsafe fn tile(
 ) {
     let shape = PanelShape::of(layout);
     let init_stride = block.k / layout.sub;
-    for done in (0..cols).step_by(ROWS) {
-        // SAFETY: offsets are those of an activation record; the rest is the caller's promise.
-        unsafe {
-            let record = block.base.add((first + done) * block.stride);
-            let p = Pointers {
-                panel,
-                unit: shape.unit,
-                scales: shape.scales,
-                a: record.add(k0),
-                d: record.add(block.groups).cast::<f32>().add(k0 / UNIT * GROUP_FLOATS),
-                stride: block.stride,
-                init: init.as_ptr().wrapping_add((first + done) * init_stride + k0 / layout.sub),
-                init_stride,
-                units,
-                y: y.add(STRIP * done),
-            };
-            match ROWS.min(cols - done) {
-                1 => by_kind::<1>(layout, &p, vnni),
-                2 => by_kind::<2>(layout, &p, vnni),
-                _ => by_kind::<ROWS>(layout, &p, vnni),
+    let (way, rows) = (way(layout), if vnni { ROWS_VNNI } else { ROWS });
+    for done in (0..cols).step_by(rows) {
+        for t in 0..2 {
+            // SAFETY: offsets are those of a panel and of an activation record; the rest is the caller's promise.
+            unsafe {
+                let record = block.base.add((first + done) * block.stride);
+                let p = Pointers {
+                    w: panel.add(t * QUADS * QUAD_BYTES),
+                    scales: panel.add(shape.scales + t * 4 * LANES),
+                    a: record.add(k0),
+                    d: record.add(block.groups + 4 * (k0 / UNIT * GROUP_FLOATS)),
+                    stride: block.stride,
+                    init: init.as_ptr().wrapping_add((first + done) * init_stride + k0 / layout.sub),
+                    init_stride: 4 * init_stride,
+                    units,
+                    y: y.add(STRIP * done + LANES * t),
+                };
+                let cols = rows.min(cols - done);
+                if vnni {
+                    vnni_tile(layout, cols, &p);
+                } else {
+                    super::avx2_dots::tile(way, layout.sub, layout.asymmetric, cols, &p);
+                }
             }
         }
     }
 }
 
-#[rustfmt::skip]
-unsafe fn by_kind<const C: usize>(layout: &Layout, p: &Pointers, with_vnni: bool) {
+unsafe fn vnni_tile(layout: &Layout, cols: usize, p: &Pointers) {
+    let unit = PanelShape::of(layout).unit;
     // SAFETY: passed through.
     unsafe {
-        match (span(layout, with_vnni), layout.sub == 16, layout.asymmetric) {
-            (VNNI, false, false) => vnni::<VNNI, false, false, C>(p),
-            (VNNI, false, true) => vnni::<VNNI, false, true, C>(p),
-            (VNNI, true, false) => vnni::<VNNI, true, false, C>(p),
-            (VNNI, true, true) => vnni::<VNNI, true, true, C>(p),
-            (SIGNED, false, false) => plain::<SIGNED, false, false, C>(p),
-            (SIGNED, true, false) => plain::<SIGNED, true, false, C>(p),
-            // A span longer than a sub-block ends with it.
-            (QUADS, false, false) => plain::<QUADS, false, false, C>(p),
-            (QUADS, false, true) => plain::<QUADS, false, true, C>(p),
-            (QUADS | 4, true, false) => plain::<4, true, false, C>(p),
-            (QUADS | 4, true, true) => plain::<4, true, true, C>(p),
-            (4, false, false) => plain::<4, false, false, C>(p),
-            (4, false, true) => plain::<4, false, true, C>(p),
-            (2, true, false) => plain::<2, true, false, C>(p),
-            // Right for all others: shorter spans than there could be.
-            (_, false, false) => plain::<1, false, false, C>(p),
-            (_, false, true) => plain::<1, false, true, C>(p),
-            (_, true, false) => plain::<1, true, false, C>(p),
-            (_, true, true) => plain::<1, true, true, C>(p),
+        match (layout.sub == 16, layout.asymmetric) {
+            (false, false) => vnni_columns::<false, false>(unit, cols, p),
+            (false, true) => vnni_columns::<false, true>(unit, cols, p),
+            (true, false) => vnni_columns::<true, false>(unit, cols, p),
+            (true, true) => vnni_columns::<true, true>(unit, cols, p),
         }
     }
 }
 
-/// The body of both: a macro, because the two differ in the instruction sets they are compiled for.
-macro_rules! body {
-    ($SPAN:ident, $SUB16:ident, $ASYM:ident, $C:ident, $p:ident, $add:ident) => {{
-        let p = $p;
-        let ones = _mm256_set1_epi16(1);
-        let zero = _mm256_setzero_si256();
-        let per_unit = if $SUB16 { 2 } else { 1 };
-        let per = QUADS / per_unit;
-        for t in 0..2 {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let mut acc = [[_mm256_setzero_ps(); 2]; $C];
-                for c in 0..$C {
-                    for h in 0..2 {
-                        acc[c][h] = _mm256_loadu_ps(p.y.add(STRIP * c + LANES * t + 8 * h));
+unsafe fn vnni_columns<const SUB16: bool, const ASYM: bool>(unit: usize, cols: usize, p: &Pointers) {
+    // SAFETY: passed through.
+    unsafe {
+        match cols {
+            1 => vnni_run::<SUB16, ASYM, 1>(unit, p),
+            2 => vnni_run::<SUB16, ASYM, 2>(unit, p),
+            _ => vnni_run::<SUB16, ASYM, ROWS_VNNI>(unit, p),
+        }
+    }
+}
+
+/// The tile with `vpdpbusd`; `unit` is the bytes of a unit of the panel.
+#[target_feature(enable = "avx2,fma,avxvnni")]
+unsafe fn vnni_run<const SUB16: bool, const ASYM: bool, const C: usize>(unit: usize, p: &Pointers) {
+    let per_unit = if SUB16 { 2 } else { 1 };
+    let per = QUADS / per_unit;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [[_mm256_setzero_ps(); 2]; C];
+        for c in 0..C {
+            for h in 0..2 {
+                acc[c][h] = _mm256_loadu_ps(p.y.add(STRIP * c + 8 * h));
+            }
+        }
+        for u in 0..p.units {
+            let codes = p.w.add(u * unit);
+            let scales = p.scales.add(u * unit).cast::<f32>();
+            let a = p.a.add(u * UNIT);
+            let d = p.d.add(4 * u * GROUP_FLOATS);
+            let mut product = [[_mm256_setzero_ps(); 2]; C];
+            for half in 0..per_unit {
+                let mut idot = [[_mm256_setzero_si256(); 2]; C];
+                if !ASYM {
+                    for c in 0..C {
+                        let start = *p.init.add(c * p.init_stride / 4 + u * per_unit + half);
+                        idot[c] = [_mm256_set1_epi32(start); 2];
                     }
                 }
-                for u in 0..p.units {
-                    let unit = p.panel.add(u * p.unit);
-                    let codes = unit.add(t * QUADS * QUAD_BYTES);
-                    let scales = unit.add(p.scales).cast::<f32>().add(LANES * t);
-                    let a = p.a.add(u * UNIT);
-                    let d = p.d.add(u * GROUP_FLOATS).cast::<u8>();
-                    let mut product = [[_mm256_setzero_ps(); 2]; $C];
-                    for half in 0..per_unit {
-                        let mut idot = [[zero; 2]; $C];
-                        if $SPAN != SIGNED && !$ASYM {
-                            for c in 0..$C {
-                                let start = *p.init.add(c * p.init_stride + u * per_unit + half);
-                                idot[c] = [_mm256_set1_epi32(start); 2];
-                            }
-                        }
-                        let step = if $SPAN == VNNI || $SPAN == SIGNED { 1 } else { $SPAN };
-                        let mut q = half * per;
-                        while q < (half + 1) * per {
-                            let mut sums = [[zero; 2]; $C];
-                            for i in 0..step {
-                                let w: *const __m256i = codes.add((q + i) * QUAD_BYTES).cast();
-                                let w = [_mm256_load_si256(w), _mm256_load_si256(w.add(1))];
-                                for c in 0..$C {
-                                    let a = a.add(c * p.stride).cast::<i32>().add(q + i);
-                                    let a = _mm256_set1_epi32(a.read_unaligned());
-                                    for h in 0..2 {
-                                        $add!(sums[c][h], idot[c][h], w[h], a, i == 0);
-                                    }
-                                }
-                            }
-                            if $SPAN != VNNI {
-                                for c in 0..$C {
-                                    for h in 0..2 {
-                                        let wide = _mm256_madd_epi16(sums[c][h], ones);
-                                        idot[c][h] = _mm256_add_epi32(idot[c][h], wide);
-                                    }
-                                }
-                            }
-                            q += step;
-                        }
+                for q in half * per..(half + 1) * per {
+                    let w: *const __m256i = codes.add(q * QUAD_BYTES).cast();
+                    let w = [_mm256_load_si256(w), _mm256_load_si256(w.add(1))];
+                    for c in 0..C {
+                        let a = a.add(c * p.stride).cast::<i32>().add(q);
+                        let a = _mm256_set1_epi32(a.read_unaligned());
                         for h in 0..2 {
-                            let scale = _mm256_loadu_ps(scales.add(STRIP * half + 8 * h));
-                            for c in 0..$C {
-                                let idot = _mm256_cvtepi32_ps(idot[c][h]);
-                                product[c][h] = if half == 0 {
-                                    _mm256_mul_ps(scale, idot)
-                                } else {
-                                    _mm256_fmadd_ps(scale, idot, product[c][h])
-                                };
-                            }
-                        }
-                    }
-                    if $ASYM {
-                        for half in 0..per_unit {
-                            for h in 0..2 {
-                                let min = _mm256_loadu_ps(scales.add(STRIP * (per_unit + half) + 8 * h));
-                                for c in 0..$C {
-                                    let sums = d.add(c * p.stride).cast::<f32>();
-                                    let sum = *sums.add(if $SUB16 { 2 + half } else { 1 });
-                                    product[c][h] = _mm256_fnmadd_ps(min, _mm256_set1_ps(sum), product[c][h]);
-                                }
-                            }
-                        }
-                    }
-                    for c in 0..$C {
-                        let d = _mm256_set1_ps(*d.add(c * p.stride).cast::<f32>());
-                        for h in 0..2 {
-                            acc[c][h] = _mm256_fmadd_ps(d, product[c][h], acc[c][h]);
+                            idot[c][h] = _mm256_dpbusd_avx_epi32(idot[c][h], w[h], a);
                         }
                     }
                 }
-                for c in 0..$C {
-                    for h in 0..2 {
-                        _mm256_storeu_ps(p.y.add(STRIP * c + LANES * t + 8 * h), acc[c][h]);
+                for h in 0..2 {
+                    let scale = _mm256_loadu_ps(scales.add(STRIP * half + 8 * h));
+                    for c in 0..C {
+                        let idot = _mm256_cvtepi32_ps(idot[c][h]);
+                        product[c][h] = if half == 0 {
+                            _mm256_mul_ps(scale, idot)
+                        } else {
+                            _mm256_fmadd_ps(scale, idot, product[c][h])
+                        };
                     }
                 }
             }
+            if ASYM {
+                for half in 0..per_unit {
+                    for h in 0..2 {
+                        let min = _mm256_loadu_ps(scales.add(STRIP * (per_unit + half) + 8 * h));
+                        for c in 0..C {
+                            let sums = d.add(c * p.stride).cast::<f32>();
+                            let sum = *sums.add(if SUB16 { 2 + half } else { 1 });
+                            product[c][h] = _mm256_fnmadd_ps(min, _mm256_set1_ps(sum), product[c][h]);
+                        }
+                    }
+                }
+            }
+            for c in 0..C {
+                let d = _mm256_set1_ps(*d.add(c * p.stride).cast::<f32>());
+                for h in 0..2 {
+                    acc[c][h] = _mm256_fmadd_ps(d, product[c][h], acc[c][h]);
+                }
+            }
         }
-    }};
-}
-
-#[target_feature(enable = "avx2,fma,avxvnni")]
-#[allow(unused_assignments, unused_mut)]
-unsafe fn vnni<const SPAN: usize, const SUB16: bool, const ASYM: bool, const C: usize>(p: &Pointers) {
-    macro_rules! add {
-        ($sums:expr, $idot:expr, $w:expr, $a:expr, $first:expr) => {
-            $idot = _mm256_dpbusd_avx_epi32($idot, $w, $a)
-        };
+        for c in 0..C {
+            for h in 0..2 {
+                _mm256_storeu_ps(p.y.add(STRIP * c + 8 * h), acc[c][h]);
+            }
+        }
     }
-    body!(SPAN, SUB16, ASYM, C, p, add)
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn plain<const SPAN: usize, const SUB16: bool, const ASYM: bool, const C: usize>(p: &Pointers) {
-    macro_rules! add {
-        ($sums:expr, $idot:expr, $w:expr, $a:expr, $first:expr) => {
-            let pairs = if SPAN == SIGNED {
-                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
-            } else {
-                _mm256_maddubs_epi16($w, $a)
-            };
-            $sums = if $first { pairs } else { _mm256_add_epi16($sums, pairs) };
-        };
-    }
-    body!(SPAN, SUB16, ASYM, C, p, add)
 }
 
 /// Unpacks `ks` elements of k from `k0` on of the strip's two tiles as f32: `[k][32 outputs]`.
@@ -379,12 +314,14 @@ pub(super) unsafe fn float_tile(
     y: *mut f32,
 ) {
     const ROWS: usize = 6;
-    for done in (0..cols).step_by(ROWS) {
+    // Tiles of equal width: 8 rows as 4 and 4.
+    let rows = cols.div_ceil(cols.div_ceil(ROWS).max(1)).max(1);
+    for done in (0..cols).step_by(rows) {
         // SAFETY: passed through.
         unsafe {
             let x = block.base.add((first + done) * block.stride + 4 * k0).cast::<f32>();
             let (stride, y) = (block.stride / 4, y.add(STRIP * done));
-            match ROWS.min(cols - done) {
+            match rows.min(cols - done) {
                 1 => float_columns::<1>(panel, x, stride, ks, y),
                 2 => float_columns::<2>(panel, x, stride, ks, y),
                 3 => float_columns::<3>(panel, x, stride, ks, y),

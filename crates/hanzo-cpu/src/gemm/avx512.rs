@@ -16,7 +16,10 @@ use crate::packed::avx512::{Sink, scales, unit};
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::{FloatKind, STRIP};
 
-use super::{Block, PanelShape, TILE};
+use super::{Block, PanelShape};
+
+/// Rows of a register tile at most.
+pub(super) const TILE: usize = 7;
 
 /// Unpacks `units` units of k, from element `k0` on (a multiple of a group), of the strip's two tiles into a panel: a unit is
 /// `[quad][tile][64 bytes of codes less bias]`, then `[sub-block][tile][16 scales]`, then mins likewise.

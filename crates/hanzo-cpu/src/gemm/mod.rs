@@ -17,6 +17,8 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_dots;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use std::cell::RefCell;
@@ -29,7 +31,7 @@ use crate::packed::{Kind, PackedMatrix, STRIP};
 use crate::pool::Ctx;
 
 /// Most rows of a register tile.
-pub(crate) const TILE: usize = 7;
+pub(crate) const TILE: usize = 8;
 /// From this many rows on a panel pays with AVX2.
 const AVX2_ROWS: usize = 6;
 /// Rows of a block at most, and their bytes: what leaves room in the second-level cache. Rows that come from the third for every chunk of
@@ -58,8 +60,11 @@ pub(crate) fn pays(isa: Isa, m: usize) -> bool {
 /// Rows of a register tile of this instruction set, at most [`TILE`].
 fn tile_rows(isa: Isa) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if matches!(isa, Isa::Avx2 | Isa::AvxVnni) {
-        return avx2::TILE;
+    match isa {
+        Isa::Avx2 => return avx2::TILE,
+        Isa::AvxVnni => return avx2::TILE_VNNI,
+        Isa::Avx512 | Isa::Amx => return avx512::TILE,
+        Isa::Scalar => {}
     }
     let _ = isa;
     TILE
