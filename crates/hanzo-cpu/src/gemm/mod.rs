@@ -32,8 +32,9 @@ use crate::pool::Ctx;
 
 /// Most rows of a register tile.
 pub(crate) const TILE: usize = 8;
-/// From this many rows on a panel pays with AVX2.
-const AVX2_ROWS: usize = 6;
+/// From this many rows on a panel pays with AVX2, and with AVX-VNNI, which was not measured.
+const AVX2_ROWS: usize = 3;
+const AVX_VNNI_ROWS: usize = 6;
 /// Rows of a block at most, and their bytes: what leaves room in the second-level cache. Rows that come from the third for every chunk of
 /// strips cost up to a third of the speed while others use that cache (`docs/levers.md`).
 const BLOCK_ROWS: usize = 512;
@@ -52,7 +53,8 @@ const CHUNK: usize = 4;
 pub(crate) fn pays(isa: Isa, m: usize) -> bool {
     match isa {
         Isa::Scalar => false,
-        Isa::Avx2 | Isa::AvxVnni => m >= AVX2_ROWS,
+        Isa::Avx2 => m >= AVX2_ROWS,
+        Isa::AvxVnni => m >= AVX_VNNI_ROWS,
         Isa::Avx512 | Isa::Amx => m > MAX_ROWS,
     }
 }
