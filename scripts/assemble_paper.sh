@@ -8,7 +8,8 @@
 #   --headline TAG    the run that the text speaks of (default: qwen3-1.7b-q4_k_m if it is there)
 #   --tex-only        stop before LaTeX
 #
-# Needs latexmk and a TeX Live with its recommended and extra packages.
+# Needs latexmk and a TeX Live with its recommended and extra packages and Latin Modern (Debian: latexmk texlive-latex-extra
+# texlive-fonts-recommended lmodern). The PDF and what was computed are not committed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 hanzo=$here/target/release/hanzo-bench runs=$here/bench-runs headline=qwen3-1.7b-q4_k_m tex_only=false
@@ -35,4 +36,4 @@ for run in "$runs"/*/; do
 done
 [ ${#all[@]} -gt 0 ] || echo "assemble_paper: no run under $runs: every figure will read \"run pending\"" >&2
 "$hanzo" stats "${all[@]}" --tex "$paper"
-$tex_only || (cd "$paper" && latexmk -pdf -interaction=nonstopmode -halt-on-error hanzo-engine.tex)
+$tex_only || (cd "$paper" && latexmk -g -pdf -interaction=nonstopmode -halt-on-error hanzo-engine.tex)

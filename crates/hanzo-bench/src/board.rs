@@ -28,7 +28,7 @@ pub struct RunBoard {
     pub int8_roof: Option<f64>,
     /// Speeds, one a shape.
     pub rows: Vec<Row>,
-    /// Times between tokens under load.
+    /// Under load: times to the first token, and times between tokens.
     pub latencies: Vec<Latency>,
     /// What a request costs beside its prompt.
     pub overhead: Option<Overhead>,
@@ -91,12 +91,16 @@ pub struct Row {
     pub verdict: Option<&'static str>,
 }
 
-/// Percentiles of the time between tokens, seconds.
+/// Percentiles of a time under load, seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
+    /// [`Phase::Request`]: from submission to first token. [`Phase::InterToken`]: between two tokens of a stream.
+    pub phase: Phase,
+    /// Tokens of each prompt, or of each reply.
+    pub tokens: u64,
     /// Streams that ran.
     pub streams: u64,
-    /// Gaps.
+    /// Samples.
     pub n: usize,
     /// Median.
     pub p50: f64,
@@ -191,6 +195,8 @@ impl RunBoard {
             match shape.phase {
                 Phase::Speculation => {}
                 Phase::InterToken => board.latencies.extend(latency(run, shape)),
+                // Those that were submitted first have their token first: a mean of them is nobody's time.
+                Phase::Request if shape.batch > 1 => board.latencies.extend(latency(run, shape)),
                 _ => board.rows.push(board.row(run, shape)),
             }
         }
@@ -249,14 +255,16 @@ impl RunBoard {
 
 fn latency(run: &Run, shape: &Shape) -> Option<Latency> {
     let cell = run.cell(shape, Side::Hanzo)?;
-    let gaps: Vec<f64> = cell.samples.iter().map(|s| s.0).collect();
+    let times: Vec<f64> = cell.samples.iter().map(|s| s.0).collect();
     Some(Latency {
+        phase: shape.phase,
+        tokens: shape.n,
         streams: shape.batch,
-        n: gaps.len(),
-        p50: percentile(&gaps, 0.5)?,
-        p95: percentile(&gaps, 0.95)?,
-        p99: percentile(&gaps, 0.99)?,
-        max: percentile(&gaps, 1.0)?,
+        n: times.len(),
+        p50: percentile(&times, 0.5)?,
+        p95: percentile(&times, 0.95)?,
+        p99: percentile(&times, 0.99)?,
+        max: percentile(&times, 1.0)?,
     })
 }
 

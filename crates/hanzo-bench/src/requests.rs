@@ -10,6 +10,7 @@ use hanzo_engine::{Engine, EngineError, EngineOptions, Event, Request, SamplingP
 use hanzo_gguf::GgufFile;
 
 use crate::error::BenchError;
+use crate::sample::Listener;
 use crate::samples::{Cell, Phase, Sample, Shape};
 
 /// An engine that takes requests, with all that would spare it work turned off.
@@ -90,12 +91,20 @@ impl BenchEngine {
     ///
     /// # Errors
     /// The engine's.
-    pub fn first_token(&self, n: usize, repetitions: usize) -> Result<Cell, BenchError> {
+    pub fn first_token(
+        &self,
+        n: usize,
+        repetitions: usize,
+        listener: &mut dyn Listener,
+    ) -> Result<Cell, BenchError> {
         let mut cell = Cell::new(Shape::new(Phase::Request, n as u64));
+        listener.begin(&cell.shape, repetitions + 1);
         for _ in 0..=repetitions {
             let arrivals = self.run(1, n, 1)?;
             cell.samples.extend(arrivals.first_tokens(n as u64));
+            listener.repetition();
         }
+        listener.cell(&cell);
         Ok(cell)
     }
 
@@ -103,10 +112,17 @@ impl BenchEngine {
     ///
     /// # Errors
     /// The engine's.
-    pub fn under_load(&self, streams: usize, prompt: usize, n: usize) -> Result<[Cell; 2], BenchError> {
+    pub fn under_load(
+        &self,
+        streams: usize,
+        prompt: usize,
+        n: usize,
+        listener: &mut dyn Listener,
+    ) -> Result<[Cell; 2], BenchError> {
         let shape = |phase, n: usize| Shape { batch: streams as u64, ..Shape::new(phase, n as u64) };
         let mut first = Cell::new(shape(Phase::Request, prompt));
         let mut gaps = Cell::new(shape(Phase::InterToken, n));
+        listener.begin(&gaps.shape, 2);
         for round in 0..2 {
             if round == 1 {
                 first.warm_up = first.samples.len();
@@ -115,7 +131,10 @@ impl BenchEngine {
             let arrivals = self.run(streams, prompt, n)?;
             first.samples.extend(arrivals.first_tokens(prompt as u64));
             gaps.samples.extend(arrivals.gaps());
+            listener.repetition();
         }
+        listener.cell(&first);
+        listener.cell(&gaps);
         Ok([first, gaps])
     }
 }

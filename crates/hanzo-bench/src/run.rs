@@ -109,10 +109,23 @@ pub fn read(path: &Path) -> Result<Run, BenchError> {
     for file in &files {
         run.add(samples::read(file)?).map_err(|why| BenchError::form(file, why))?;
     }
+    run.name_peer();
     Ok(run)
 }
 
 impl Run {
+    /// A peer that did not know its own build has the one that the manifest knows, or none.
+    fn name_peer(&mut self) {
+        let Some(name) = self.engines.get_mut(&Side::Peer).filter(|name| *name == samples::PEER) else {
+            return;
+        };
+        let version = self.manifest.peer.get("version").and_then(serde_json::Value::as_str);
+        match version.filter(|version| !version.is_empty()) {
+            Some(version) => *name = format!("{} {version}", samples::PEER),
+            None => *name = format!("{} (its build is not on record)", samples::PEER),
+        }
+    }
+
     /// Adds a file's samples to those of the same shapes.
     fn add(&mut self, file: SampleFile) -> Result<(), String> {
         if let Some(roofline) = file.roofline {

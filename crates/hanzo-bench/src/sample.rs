@@ -95,7 +95,13 @@ impl Report {
 /// For a device that this build lacks.
 pub fn cpu_config(device: &str, threads: Option<usize>) -> Result<CpuConfig, BenchError> {
     if device != "cpu" {
-        return Err(BenchError::Asked(format!("this build has no device `{device}`; it has: cpu")));
+        let why = match device {
+            "cuda" | "rocm" | "vulkan" | "metal" => {
+                "this version has no GPU devices yet: it measures the cpu only"
+            }
+            _ => "this build has: cpu",
+        };
+        return Err(BenchError::Asked(format!("there is no device `{device}`; {why}")));
     }
     if threads == Some(0) {
         return Err(BenchError::Asked("at least 1 thread is needed".to_owned()));
@@ -231,18 +237,13 @@ fn through_engine(
         let longest = prompts.iter().copied().max().unwrap_or(1);
         let engine = BenchEngine::load(path, config, 1, longest + 1, args.chunk)?;
         for &n in prompts {
-            let cell = engine.first_token(n, args.repeat)?;
-            listener.cell(&cell);
-            cells.push(cell);
+            cells.push(engine.first_token(n, args.repeat, listener)?);
         }
     }
     if let Some(&most) = args.streams.iter().max() {
         let engine = BenchEngine::load(path, config, most, LOAD_PROMPT + args.generate, args.chunk)?;
         for &streams in &args.streams {
-            for cell in engine.under_load(streams, LOAD_PROMPT, args.generate)? {
-                listener.cell(&cell);
-                cells.push(cell);
-            }
+            cells.extend(engine.under_load(streams, LOAD_PROMPT, args.generate, listener)?);
         }
     }
     Ok(cells)

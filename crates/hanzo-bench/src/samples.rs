@@ -179,6 +179,9 @@ impl Cell {
     }
 }
 
+/// The peer's name, where it does not know its own build.
+pub const PEER: &str = "llama.cpp";
+
 /// Whose samples they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
@@ -272,7 +275,11 @@ fn llama_bench(text: &str) -> Result<SampleFile, String> {
     let entries: Vec<LlamaBench> =
         serde_json::from_value(raw.clone()).map_err(|e| format!("as output of llama-bench: {e}"))?;
     let first = entries.first().ok_or("llama-bench measured nothing")?;
-    let engine = format!("llama.cpp b{} ({})", first.build_number, first.build_commit);
+    // Built of a source archive it does not know itself, and says 0: the run's manifest may know more.
+    let engine = match first.build_number {
+        0 => PEER.to_owned(),
+        build => format!("{PEER} b{build} ({})", first.build_commit),
+    };
     let mut cells = Vec::new();
     for e in &entries {
         let (phase, n) = match (e.n_prompt, e.n_gen) {
@@ -303,13 +310,7 @@ fn batched_bench(text: &str) -> Result<SampleFile, String> {
             None => cells.push(Cell { samples: vec![sample], ..Cell::new(shape) }),
         }
     }
-    Ok(SampleFile {
-        side: Side::Peer,
-        engine: "llama.cpp".to_owned(),
-        manifest: Value::Null,
-        cells,
-        roofline: None,
-    })
+    Ok(SampleFile { side: Side::Peer, engine: PEER.to_owned(), manifest: Value::Null, cells, roofline: None })
 }
 
 #[cfg(test)]
@@ -336,6 +337,8 @@ mod tests {
         let file = parse(text).unwrap();
         assert_eq!(file.side, Side::Peer);
         assert_eq!(file.engine, "llama.cpp b11434 (abc)");
+        let nameless = text.replace("11434", "0").replace("abc", "unknown");
+        assert_eq!(parse(&nameless).unwrap().engine, "llama.cpp");
         // Its own rates are not looked at.
         assert_eq!(file.cells[0].counted().iter().map(|s| s.rate()).collect::<Vec<_>>(), [256.0, 128.0]);
     }

@@ -96,6 +96,28 @@ fn turns_are_put_together_and_compared() {
     assert!((best.over_peer.unwrap() / (63.0 / 2.01 / 1.6) - 1.0).abs() < 0.01);
 }
 
+/// A peer built of a source archive says build 0: what the run's manifest knows stands in its place, and nothing is made up.
+#[test]
+fn a_peer_that_does_not_know_its_build_is_named_by_the_manifest() {
+    let named = |peer: Value, build: u64, commit: &str| {
+        let folder = Folder::new("m", "quiet\n");
+        let at = folder.0.path().join("manifest.json");
+        let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&at).unwrap()).unwrap();
+        manifest["peer"] = peer;
+        fs::write(at, manifest.to_string()).unwrap();
+        let entry = json!({"build_commit": commit, "build_number": build, "n_prompt": 0, "n_gen": 8, "n_depth": 0, "samples_ns": [1e9]});
+        let batched = r#"{"pp": 16, "tg": 8, "pl": 4, "t_tg": 1.0}"#;
+        let folder = folder.raw("11-llama.json", &json!([entry]).to_string()).raw("21-llama.jsonl", batched);
+        Board::of(&[folder.read()]).runs[0].engines.1.clone().unwrap()
+    };
+    let known = json!({"name": "llama.cpp", "version": "b11434"});
+    assert_eq!(named(known.clone(), 0, "unknown"), "llama.cpp b11434");
+    assert_eq!(named(known, 9000, "cafe"), "llama.cpp b9000 (cafe)");
+    let nothing = "llama.cpp (its build is not on record)";
+    assert_eq!(named(json!({"name": "llama.cpp"}), 0, "unknown"), nothing);
+    assert_eq!(named(json!({"name": "llama.cpp", "version": ""}), 0, "unknown"), nothing);
+}
+
 #[test]
 fn all_forms_say_what_was_measured_and_what_was_not() {
     let folder = full();
@@ -131,7 +153,11 @@ fn all_forms_say_what_was_measured_and_what_was_not() {
     assert!(
         spec.contains("\\def\\rSpecNovelMult{2.00}") && spec.contains("\\def\\rSpecCodeMult{\\runpending{}}")
     );
-    assert!(render::tex::board(&board).contains("WIN"));
+    let table = render::tex::board(&board);
+    assert!(
+        table.contains("tiny\\_q4 & ") && table.contains("& 3, 3 & ") && table.contains("WIN"),
+        "{table}"
+    );
     for svg in [render::chart::ratios(&board).unwrap(), render::chart::bandwidth(&board).unwrap()] {
         // Whole tags only, and nothing that is not a number.
         assert!(
@@ -170,9 +196,44 @@ fn a_busy_machine_and_two_replies_do_not_pass_in_silence() {
     assert!(board.runs[0].was_busy);
     assert!(render::markdown::board(&board).contains("busy"));
     assert!(render::markdown::summary(&board, "x").contains("busy"));
+    assert!(render::tex::board(&board).contains("busy \\emph{busy}"));
     let cell = |sha: &str| json!([{"phase": "speculation", "workload": "novel", "gamma": 4, "n": 8, "sha256": sha, "samples": [[1, 7], [1, 7]]}]);
     let folder = Folder::new("differ", "quiet\n").hanzo("1.json", &cell("aa")).hanzo("2.json", &cell("bb"));
     assert!(run::read(folder.0.path()).unwrap_err().to_string().contains("another"));
+}
+
+/// What callers feel: load, times under load with the warm-up round left out, and memory.
+#[test]
+fn load_latencies_and_memory_are_rendered() {
+    let cells = json!([
+        {"phase": "request", "n": 64, "batch": 4, "warm_up": 4,
+         "samples": [[9, 64], [9, 64], [9, 64], [9, 64], [0.1, 64], [0.2, 64], [0.3, 64], [0.4, 64]]},
+        {"phase": "inter_token", "n": 3, "batch": 4, "warm_up": 1, "samples": [[9, 1], [0.01, 1], [0.02, 1], [0.03, 1]]},
+        {"phase": "inter_token", "n": 3, "batch": 1, "warm_up": 1, "samples": [[9, 1], [0.005, 1]]},
+    ]);
+    let load = |engine: &str, s: f64, bytes: u64| {
+        json!({"manifest": {"engine": engine, "peak_rss_bytes": bytes},
+            "cells": [{"phase": "load", "n": 1, "workload": "cold", "warm_up": 0, "samples": [[s, 1], [s * 1.01, 1]]}]})
+    };
+    let folder = Folder::new("m", "quiet\n")
+        .hanzo("40-hanzo.json", &cells)
+        .raw("30-hanzo-load.json", &load("hanzo", 1.0, 2_000_000_000).to_string())
+        .raw("30-llama-load.json", &load("llama.cpp", 2.0, 3_000_000_000).to_string());
+    let board = Board::of(&[folder.read()]);
+    let text = render::markdown::board(&board);
+    for part in [
+        "To the first token with 4 streams at once, prompts of 64 (4 samples): p50 250.0 ms",
+        "longest 400.0 ms",
+        "Between tokens with 4 streams (3 samples): p50 20.0 ms",
+        "Between tokens with 1 stream (1 samples): p50 5.0 ms",
+        "| start to first token, file cold | 1.00",
+        "**2.00**",
+        "Peak resident memory: hanzo 2.00 GB, peer 3.00 GB.",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    // A mean of requests that waited for each other stands nowhere.
+    assert!(!text.contains("first token, prompt of 64"), "{text}");
 }
 
 #[test]

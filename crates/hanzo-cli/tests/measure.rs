@@ -87,6 +87,16 @@ fn the_machine_has_roofs() {
     assert!(run(&["bench", "--roofline", "--threads", "1", "-r", "1"]).ok().text().contains("GB/s"));
 }
 
+/// What has no device is not measured on another in its place.
+#[test]
+fn devices_that_there_are_not_are_refused() {
+    for device in ["cuda", "rocm", "vulkan", "metal"] {
+        let words: &[&str] = &[device, "no GPU devices yet", "cpu"];
+        run(&["bench", "--roofline", "--device", device]).fails(2, words);
+        run(&["bench", "-m", TINY, "--device", device]).fails(2, words);
+    }
+}
+
 #[test]
 fn explanations_attribute_all_of_the_time() {
     for args in [

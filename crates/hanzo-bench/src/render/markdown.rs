@@ -189,13 +189,17 @@ fn extras(out: &mut String, run: &RunBoard) {
         out.push_str("\n\n");
     }
     for l in &run.latencies {
+        let (s, p50, p95) = (if l.streams == 1 { "" } else { "s" }, 1e3 * l.p50, 1e3 * l.p95);
+        let what = match l.phase {
+            Phase::Request => {
+                format!("To the first token with {} stream{s} at once, prompts of {}", l.streams, l.tokens)
+            }
+            _ => format!("Between tokens with {} stream{s}", l.streams),
+        };
         let _ = writeln!(
             out,
-            "Between tokens with {} streams ({} gaps): p50 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, longest {:.1} ms.\n",
-            l.streams,
+            "{what} ({} samples): p50 {p50:.1} ms, p95 {p95:.1} ms, p99 {:.1} ms, longest {:.1} ms.\n",
             l.n,
-            1e3 * l.p50,
-            1e3 * l.p95,
             1e3 * l.p99,
             1e3 * l.max
         );

@@ -87,20 +87,27 @@ fn fields(out: &mut String, name: &str, row: Option<&Row>) {
     define(out, &format!("{name}V"), row.and_then(|r| r.verdict).map(str::to_owned));
 }
 
+/// A run's model, and what a reader must know of it at first sight.
+fn name(run: &RunBoard) -> String {
+    let synthetic = if run.manifest.model.name.starts_with("synthetic-") { "$^{\\dagger}$" } else { "" };
+    let busy = if run.was_busy { " \\emph{busy}" } else { "" };
+    format!("{}{synthetic}{busy}", escape(&run.manifest.tag))
+}
+
 /// `results-board.tex`: the table of all runs.
 pub fn board(board: &Board) -> String {
     let mut out = HEAD.to_owned();
     // Longer than a page as soon as there are some models.
-    out.push_str("\\begin{longtable}{@{}llrrrl@{}}\\toprule\n");
+    out.push_str("\\begin{longtable}{@{}llrrrrl@{}}\\toprule\n");
     out.push_str(
-        "model & what & hanzo & llama.cpp & ratio & verdict \\\\\\midrule\\endhead\n\\bottomrule\\endfoot\n",
+        "model & what & hanzo & llama.cpp & $n$ & ratio & verdict \\\\\\midrule\\endhead\n\\bottomrule\\endfoot\n",
     );
     if board.runs.is_empty() {
-        out.push_str("\\runpending{} & & & & & \\\\\n");
+        out.push_str("\\runpending{} & & & & & & \\\\\n");
     }
     for (i, run) in board.runs.iter().enumerate() {
         if i > 0 {
-            out.push_str("\\midrule\n");
+            out.push_str("\\addlinespace\n");
         }
         // Whole requests have no peer.
         for (j, row) in run.rows.iter().filter(|r| r.shape.phase != Phase::Request).enumerate() {
@@ -121,13 +128,17 @@ pub fn board(board: &Board) -> String {
                 (Some(r), None) => format!("${r:.2}$"),
                 (None, _) => "\\runpending{}".to_owned(),
             };
+            let n =
+                |m: &Option<crate::board::Measured>| m.as_ref().map_or("--".to_owned(), |m| m.n.to_string());
             let _ = writeln!(
                 out,
-                "{} & {} & {} & {} & {ratio} & {} \\\\",
-                if j == 0 { escape(&run.manifest.tag) } else { String::new() },
+                "{} & {} & {} & {} & {}, {} & {ratio} & {} \\\\",
+                if j == 0 { name(run) } else { String::new() },
                 escape(&label(&row.shape)),
                 side(&row.hanzo),
                 side(&row.peer),
+                n(&row.hanzo),
+                n(&row.peer),
                 row.verdict.unwrap_or("\\runpending{}"),
             );
         }
