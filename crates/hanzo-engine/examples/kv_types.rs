@@ -71,7 +71,7 @@ fn greedy(engine: &Engine, prompt: &[u32], n: usize) -> Result<Vec<u32>, EngineE
 }
 
 #[derive(Default)]
-struct Divergence {
+struct Comparison {
     sum: f64,
     greatest: f64,
     same: usize,
@@ -79,7 +79,7 @@ struct Divergence {
 }
 
 /// Both engines read the text at once; a row of each waits until the other's is there.
-fn compare(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Result<Divergence, Box<dyn Error>> {
+fn compare(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Result<Comparison, Box<dyn Error>> {
     let rows = |engine: &Engine| -> Result<Receiver<Vec<f32>>, EngineError> {
         let (sender, receiver) = sync_channel(1);
         let tokens = [prompt, reply].concat();
@@ -89,12 +89,11 @@ fn compare(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Result<Dive
         Ok(receiver)
     };
     let (all_p, all_q) = (rows(a)?, rows(b)?);
-    let mut result = Divergence::default();
+    let mut result = Comparison::default();
     for _ in reply {
         let (p, q) = (all_p.recv()?, all_q.recv()?);
         let (p, q) = (Distribution::new(&p), Distribution::new(&q));
-        let of = |id: u32| p.logprob(id).exp() * (p.logprob(id) - q.logprob(id));
-        let divergence: f64 = (0..a.info().vocab_size as u32).map(of).filter(|x| x.is_finite()).sum();
+        let divergence = p.divergence(&q).ok_or("the logits are no distribution")?.kld;
         result.sum += divergence;
         result.greatest = result.greatest.max(divergence);
         let (best, other) = (p.top(2), q.top(1));

@@ -53,7 +53,9 @@ pub use memory::available_memory;
 pub use metrics::Metrics;
 pub use reply::{TextEvent, TextEvents, TextFinish, TextOptions, text_sink};
 pub use request::{Event, Finish, FinishReason, Request, Sink, Token};
-pub use sampler::{Distribution, Mirostat, ParamError, SamplingParams, Stage, TokenLogprob, argmax};
+pub use sampler::{
+    Distribution, Divergence, Mirostat, ParamError, SamplingParams, Stage, TokenLogprob, argmax,
+};
 pub use score::{LogitsRequest, ScoreEvent, ScoreRequest, Scores, TokenScore};
 pub use speculate::{DraftModel, PromptLookup, Proposer, Speculation};
 pub use stop::{MAX_STOP_BYTES, MAX_STOP_STRINGS, StopError, StopScan, StopStrings};

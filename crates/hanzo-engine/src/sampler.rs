@@ -17,6 +17,6 @@ mod rng;
 pub use breakers::breakers_of;
 pub use candidates::{Candidate, Candidates};
 pub use chain::{Sampler, argmax};
-pub use logprob::{Distribution, TokenLogprob};
+pub use logprob::{Distribution, Divergence, TokenLogprob};
 pub use params::{Mirostat, ParamError, SamplingParams, Stage};
 pub use rng::uniform;

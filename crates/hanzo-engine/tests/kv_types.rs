@@ -73,7 +73,7 @@ fn recall_and_greedy_tokens_of_the_int8_cache() {
                 <|im_start|>assistant\n";
     let prompt = encode(text);
     let reply = run(&half, request(&prompt)).tokens;
-    let Divergence { mean, margins } = divergence(&half, &byte, &prompt, &reply);
+    let Comparison { mean, margins } = compare(&half, &byte, &prompt, &reply);
     println!(
         "int8 against f16 over 128 positions: mean KLD {mean:.2e} nats; others, and by how much: {margins:?}"
     );
@@ -81,7 +81,7 @@ fn recall_and_greedy_tokens_of_the_int8_cache() {
     assert!(margins.len() <= 2 && margins.iter().all(|m| *m < 0.3), "{margins:?}");
 }
 
-struct Divergence {
+struct Comparison {
     /// Mean Kullback-Leibler divergence of the next token's distributions, in nats.
     mean: f64,
     /// Where the most likely tokens differ: how much likelier the first of `a` was than its second, in nats.
@@ -89,7 +89,7 @@ struct Divergence {
 }
 
 /// Both engines read prompt and reply; the rows that the reply's tokens were drawn from are compared.
-fn divergence(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Divergence {
+fn compare(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Comparison {
     let rows = |engine: &Engine| {
         let tokens = [prompt, reply].concat();
         let request =
@@ -101,14 +101,13 @@ fn divergence(a: &Engine, b: &Engine, prompt: &[u32], reply: &[u32]) -> Divergen
     let (mut sum, mut margins) = (0.0, Vec::new());
     for (p, q) in rows(a).iter().zip(rows(b)) {
         let (p, q) = (Distribution::new(p), Distribution::new(&q));
-        let of = |id: u32| p.logprob(id).exp() * (p.logprob(id) - q.logprob(id));
-        sum += (0..a.info().vocab_size as u32).map(of).filter(|x| x.is_finite()).sum::<f64>();
+        sum += p.divergence(&q).unwrap().kld;
         let best = p.top(2);
         if best[0].id != q.top(1)[0].id {
             margins.push(best[0].logprob - best[1].logprob);
         }
     }
-    Divergence { mean: sum / reply.len() as f64, margins }
+    Comparison { mean: sum / reply.len() as f64, margins }
 }
 
 /// On the small models every cache type gives a whole reply, f16 and f32 nearly the same one.

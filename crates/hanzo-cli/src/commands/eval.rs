@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use hanzo_engine::Distribution;
 use hanzo_fusion::Progress as _;
 use hanzo_text::tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use super::run::Kv;
 use crate::failure::Interrupted;
 use crate::interrupt::{self, During};
-use crate::measure::logprob::Rows;
 use crate::measure::scorer::{Scorer, Settings};
 use crate::measure::{stats, text};
 use crate::progress::Bar;
@@ -132,7 +132,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (_during, stop) = During::work();
     let bar = Bar::pieces("answering");
     let started = Instant::now();
-    let mut rows = Rows::new();
     let mut tally = Tally::default();
     let total = encoded.len();
     for question in &encoded {
@@ -141,8 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         bar.update(tally.n, total as u64);
         let line = question.question.line;
-        let outcome =
-            answer(&mut scorer, &mut rows, question).with_context(|| format!("{name}, line {line}"))?;
+        let outcome = answer(&mut scorer, question).with_context(|| format!("{name}, line {line}"))?;
         tally.count(&question.question, &outcome);
         bar.say(format!("acc {:.4}", tally.right as f64 / tally.n as f64));
         if let (Some(details), Some(path)) = (&mut details, &args.details) {
@@ -203,7 +201,7 @@ fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 }
 
 /// Runs a question: what all choices begin with once, then each choice's rest.
-fn answer(scorer: &mut Scorer, rows: &mut Rows, encoded: &Encoded) -> Result<Outcome> {
+fn answer(scorer: &mut Scorer, encoded: &Encoded) -> Result<Outcome> {
     let first = encoded.choices.first().context("a question without choices")?;
     // A choice's own run must give the row behind the last token of the prompt.
     let shared = encoded
@@ -220,8 +218,10 @@ fn answer(scorer: &mut Scorer, rows: &mut Rows, encoded: &Encoded) -> Result<Out
         let mut sum = 0.0;
         scorer.run(shared, inputs, choice.prompt - 1..last, &mut |position, logits| {
             let next = choice.ids.get(position + 1).copied().context("the choice's next token")?;
-            let norm = rows.norm(logits).context("the logits are not finite; the model is damaged")?;
-            sum += norm.ln_p(logits.get(next as usize).copied().context("a token beyond the logits")?);
+            let distribution = Distribution::new(logits);
+            ensure!(distribution.is_finite(), "the logits are not finite; the model is damaged");
+            ensure!((next as usize) < logits.len(), "token {next} is beyond the logits");
+            sum += distribution.logprob(next);
             Ok(())
         })?;
         log_likelihoods.push(sum);

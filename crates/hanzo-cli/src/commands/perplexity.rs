@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use hanzo_engine::Distribution;
 use hanzo_fusion::Progress as _;
 use hanzo_gguf::GgufFile;
 use hanzo_text::tokenizer::Tokenizer;
@@ -16,7 +17,7 @@ use super::run::Kv;
 use crate::failure::{Interrupted, usage};
 use crate::interrupt::{self, During, Stop};
 use crate::measure::base::{self, Format, Vocabulary};
-use crate::measure::logprob::{self, Rows};
+use crate::measure::logprob;
 use crate::measure::scorer::{Scorer, Settings};
 use crate::measure::text;
 use crate::measure::windows::Windows;
@@ -174,8 +175,7 @@ fn job(
 fn score(stop: &Stop, scorer: &mut Scorer, job: &mut Job, report: &mut Report) -> Result<()> {
     let bar = Bar::pieces("measuring");
     let started = Instant::now();
-    let mut rows = Rows::new();
-    let (mut saved, mut compared) = (Vec::new(), Vec::new());
+    let (mut saved, mut compared, mut room) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..job.windows.n {
         if stop.is_wanted() {
             return Err(Interrupted.into());
@@ -194,19 +194,20 @@ fn score(stop: &Stop, scorer: &mut Scorer, job: &mut Job, report: &mut Report) -
         scorer.run(0, inputs, scored, &mut |position, logits| {
             let here = || format!("window {}, position {position}", i + 1);
             let next = tokens.get(position + 1).copied().with_context(here)?;
-            let norm = rows.norm(logits).with_context(|| format!("{}: the logits are not finite", here()))?;
-            let nll = -norm.ln_p(logits.get(next as usize).copied().with_context(here)?);
+            let distribution = Distribution::new(logits);
+            ensure!(distribution.is_finite(), "{}: the logits are not finite", here());
+            ensure!((next as usize) < logits.len(), "{}: token {next} is beyond the logits", here());
+            let nll = -distribution.logprob(next);
             report.scored(nll);
             if job.base.is_some() {
                 let at = (position - first) * row_len;
                 let row = compared.get(at..at + row_len).with_context(here)?;
-                let comparison = rows
-                    .compare(row, logits, &norm, next as usize)
+                let comparison = logprob::compare(row, &distribution, logits.len(), next as usize, &mut room)
                     .with_context(|| format!("{}: the saved logits are damaged", here()))?;
                 report.compared(nll, &comparison);
             }
             if job.writer.is_some() {
-                logprob::encode(logits, &norm, &mut saved);
+                logprob::encode(logits, &distribution, &mut saved);
             }
             Ok(())
         })?;

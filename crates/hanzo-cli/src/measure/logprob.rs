@@ -1,12 +1,9 @@
-//! Log-probabilities of a row of logits, and their 16-bit form.
+//! The 16-bit form of a row of log-probabilities.
 //!
-//! Exponentials are those of the kernels (the same bits on every machine), sums are f64 in ascending order.
-//!
-//! A row in 16 bits is llama.cpp's: a step and a floor (f32), then a code for each token, `ln p = step · code + floor`. The floor
-//! is the least log-probability of the row, but at most 16 below the greatest.
+//! It is llama.cpp's: a step and a floor (f32), then a code for each token, `ln p = step · code + floor`. The floor is the least
+//! log-probability of the row, but at most 16 below the greatest.
 
-use hanzo_cpu::isa::Isa;
-use hanzo_cpu::ops::exp_below;
+use hanzo_engine::{Distribution, Divergence};
 
 /// Log-probabilities further below the greatest are not told apart.
 const DEPTH: f32 = 16.0;
@@ -15,92 +12,31 @@ const TOP: f32 = 65535.0;
 /// Bytes of step and floor.
 const HEAD: usize = 8;
 
-/// What makes log-probabilities of a row's logits: `ln p(i) = logit(i) - log_sum`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Norm {
-    /// The greatest logit.
-    pub(crate) max: f32,
-    /// Its token, the lowest among equals.
-    pub(crate) top: usize,
-    /// Logarithm of the sum of exponentials.
-    pub(crate) log_sum: f64,
-}
-
-impl Norm {
-    /// The log-probability of a logit.
-    pub(crate) fn ln_p(&self, logit: f32) -> f64 {
-        f64::from(logit) - self.log_sum
-    }
-}
-
 /// A row of a base model against a row of another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Comparison {
-    /// `Σ p (ln p - ln q)`, `p` of the base, `q` of the other.
-    pub(crate) kld: f64,
-    /// Whether both have the same most likely token.
-    pub(crate) same_top: bool,
-    /// `-ln p` of the token that follows.
+    pub(crate) divergence: Divergence,
+    /// `-ln p` of the token that follows, under the base.
     pub(crate) nll_base: f64,
 }
 
-/// Computes on rows, with room for one.
-#[derive(Debug)]
-pub(crate) struct Rows {
-    isa: Isa,
-    exps: Vec<f32>,
-    ln_p: Vec<f32>,
-}
-
-impl Rows {
-    pub(crate) fn new() -> Self {
-        Self { isa: Isa::best(), exps: Vec::new(), ln_p: Vec::new() }
+/// Holds a row of logits against one of a base in 16 bits; `next` is the token that follows, `room` holds the base's row. Tokens of
+/// the base below `ln p = -16`, of which the form knows nothing better, count as impossible to it. `None` where the
+/// base's row is damaged or of another length.
+pub(crate) fn compare(
+    base: &[u8],
+    other: &Distribution<'_>,
+    vocab_size: usize,
+    next: usize,
+    room: &mut Vec<f32>,
+) -> Option<Comparison> {
+    decode(base, vocab_size, room)?;
+    let nll_base = -f64::from(*room.get(next)?);
+    for ln_p in room.iter_mut().filter(|ln_p| **ln_p <= -DEPTH) {
+        *ln_p = f32::NEG_INFINITY;
     }
-
-    /// The norm of a row; `None` where a logit is NaN or +∞, or all are -∞.
-    pub(crate) fn norm(&mut self, logits: &[f32]) -> Option<Norm> {
-        let (mut top, mut max) = (0, f32::NEG_INFINITY);
-        for (i, &x) in logits.iter().enumerate() {
-            if x.is_nan() {
-                return None;
-            }
-            if x > max {
-                (top, max) = (i, x);
-            }
-        }
-        if !max.is_finite() {
-            return None;
-        }
-        self.exps.resize(logits.len(), 0.0);
-        exp_below(self.isa, logits, max, &mut self.exps);
-        let sum: f64 = self.exps.iter().map(|&e| f64::from(e)).sum();
-        Some(Norm { max, top, log_sum: f64::from(max) + sum.ln() })
-    }
-
-    /// Holds a row of logits against one of a base; `next` is the token that follows. `None` where the base's row is damaged or
-    /// of another length.
-    pub(crate) fn compare(
-        &mut self,
-        base: &[u8],
-        logits: &[f32],
-        norm: &Norm,
-        next: usize,
-    ) -> Option<Comparison> {
-        decode(base, logits.len(), &mut self.ln_p)?;
-        self.exps.resize(logits.len(), 0.0);
-        exp_below(self.isa, &self.ln_p, 0.0, &mut self.exps);
-        let (mut kld, mut top, mut max) = (0.0, 0, f32::NEG_INFINITY);
-        for (i, ((&ln_p, &p), &logit)) in self.ln_p.iter().zip(&self.exps).zip(logits).enumerate() {
-            if ln_p > max {
-                (top, max) = (i, ln_p);
-            }
-            if ln_p > -DEPTH {
-                kld += f64::from(p) * (f64::from(ln_p) - norm.ln_p(logit));
-            }
-        }
-        let nll_base = -f64::from(*self.ln_p.get(next)?);
-        Some(Comparison { kld, same_top: top == norm.top, nll_base })
-    }
+    let divergence = Distribution::of_logprobs(room).divergence(other)?;
+    Some(Comparison { divergence, nll_base })
 }
 
 /// Bytes of a row of `vocab_size` tokens in 16 bits; codes are padded to an even number.
@@ -109,11 +45,12 @@ pub(crate) fn encoded_len(vocab_size: usize) -> Option<usize> {
 }
 
 /// Appends a row in 16 bits.
-pub(crate) fn encode(logits: &[f32], norm: &Norm, out: &mut Vec<u8>) {
-    let min = logits.iter().copied().fold(f32::INFINITY, f32::min).max(norm.max - DEPTH);
-    let step = (norm.max - min) / TOP;
+pub(crate) fn encode(logits: &[f32], distribution: &Distribution<'_>, out: &mut Vec<u8>) {
+    let max = distribution.max();
+    let min = logits.iter().copied().fold(f32::INFINITY, f32::min).max(max - DEPTH);
+    let step = (max - min) / TOP;
     out.extend(step.to_le_bytes());
-    out.extend((norm.ln_p(min) as f32).to_le_bytes());
+    out.extend((distribution.logprob_of(min) as f32).to_le_bytes());
     // All logits are equal: code 0 says it all.
     let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
     for &x in logits {
@@ -164,43 +101,17 @@ mod tests {
     }
 
     #[test]
-    fn norms_are_those_of_f64() {
-        for n in [1, 7, 64, 1000, 49152] {
-            let x = logits(n as u64, n);
-            let norm = Rows::new().norm(&x).unwrap();
-            let want = ln_p(&x);
-            for (x, want) in x.iter().zip(&want) {
-                assert!((norm.ln_p(*x) - want).abs() < 1e-6, "{} {want}", norm.ln_p(*x));
-            }
-            assert!(x.iter().all(|&v| v <= x[norm.top]));
-        }
-    }
-
-    #[test]
-    fn rows_without_a_distribution_have_no_norm() {
-        let mut rows = Rows::new();
-        assert_eq!(rows.norm(&[0.0, f32::NAN]), None);
-        assert_eq!(rows.norm(&[0.0, f32::INFINITY]), None);
-        assert_eq!(rows.norm(&[f32::NEG_INFINITY; 3]), None);
-        assert_eq!(rows.norm(&[]), None);
-        // A token that cannot be is no fault.
-        let norm = rows.norm(&[1.0, f32::NEG_INFINITY, 1.0]).unwrap();
-        assert_eq!((norm.top, norm.ln_p(1.0) as f32), (0, 0.5f32.ln()));
-    }
-
-    #[test]
     fn sixteen_bits_keep_log_probabilities() {
         for n in [3, 500, 4096] {
             let x = logits(5, n);
-            let mut rows = Rows::new();
-            let norm = rows.norm(&x).unwrap();
+            let d = Distribution::new(&x);
             let mut row = Vec::new();
-            encode(&x, &norm, &mut row);
+            encode(&x, &d, &mut row);
             assert_eq!(Some(row.len()), encoded_len(n));
             let mut back = Vec::new();
             decode(&row, n, &mut back).unwrap();
             for (back, x) in back.iter().zip(&x) {
-                let want = norm.ln_p(x.max(norm.max - DEPTH));
+                let want = d.logprob_of(x.max(d.max() - DEPTH));
                 assert!(
                     (f64::from(*back) - want).abs() < 0.6 * f64::from(DEPTH / TOP) + 2e-6,
                     "{back} {want}"
@@ -213,46 +124,46 @@ mod tests {
         }
         // All equal: the step is 0.
         let (mut row, mut back) = (Vec::new(), Vec::new());
-        let norm = Rows::new().norm(&[2.0; 4]).unwrap();
-        encode(&[2.0; 4], &norm, &mut row);
+        encode(&[2.0; 4], &Distribution::new(&[2.0; 4]), &mut row);
         decode(&row, 4, &mut back).unwrap();
         assert!(back.iter().all(|b| (b - 0.25f32.ln()).abs() < 1e-6));
+    }
+
+    fn against(base: &[f32], other: &[f32], next: usize) -> Option<Comparison> {
+        let mut row = Vec::new();
+        encode(base, &Distribution::new(base), &mut row);
+        compare(&row, &Distribution::new(other), other.len(), next, &mut Vec::new())
     }
 
     /// Divergences of known pairs, and none of a distribution from itself.
     #[test]
     fn divergence() {
-        let mut rows = Rows::new();
-        let mut of = |base: &[f32], other: &[f32], next: usize| {
-            let norm = rows.norm(base).unwrap();
-            let mut row = Vec::new();
-            encode(base, &norm, &mut row);
-            let norm = rows.norm(other).unwrap();
-            rows.compare(&row, other, &norm, next).unwrap()
-        };
         for seed in 0..20 {
             let (p, q) = (logits(seed, 2001), logits(seed + 100, 2001));
-            let own = of(&p, &p, 3);
+            let own = against(&p, &p, 3).unwrap();
             // No more than half a step of the codes.
-            assert!(own.kld.abs() < 1.3e-4 && own.same_top, "{own:?}");
+            assert!(own.divergence.kld.abs() < 1.3e-4 && own.divergence.same_top, "{own:?}");
             let want: f64 = ln_p(&p).iter().zip(ln_p(&q)).map(|(p, q)| p.exp() * (p - q)).sum();
-            let got = of(&p, &q, 3);
-            assert!((got.kld - want).abs() < 1.3e-4 + 1e-5 * want, "{} {want}", got.kld);
+            let got = against(&p, &q, 3).unwrap();
+            assert!((got.divergence.kld - want).abs() < 1.3e-4 + 1e-5 * want, "{got:?} {want}");
             assert!((got.nll_base + ln_p(&p)[3]).abs() < 2e-4);
         }
-        // ln 2 · (1/2 + 1/2 · ...): p = (1/2, 1/2), q = (1/4, 3/4).
-        let got = of(&[0.0, 0.0], &[0.0, 3f32.ln()], 0);
+        // p = (1/2, 1/2), q = (1/4, 3/4).
+        let got = against(&[0.0, 0.0], &[0.0, 3f32.ln()], 0).unwrap();
         let want = 0.5 * (0.5f64 / 0.25).ln() + 0.5 * (0.5f64 / 0.75).ln();
-        assert!((got.kld - want).abs() < 1e-6, "{} {want}", got.kld);
-        assert!(!got.same_top);
-        assert_eq!(rows_next_is_checked(), None);
+        assert!((got.divergence.kld - want).abs() < 1e-6 && !got.divergence.same_top, "{got:?} {want}");
+        assert_eq!(against(&[0.0, 1.0], &[0.0, 1.0], 2), None, "a token that there is not");
+        assert_eq!(against(&[0.0, 1.0], &[0.0, 1.0, 2.0], 1), None, "another length");
     }
 
-    fn rows_next_is_checked() -> Option<Comparison> {
-        let mut rows = Rows::new();
-        let norm = rows.norm(&[0.0, 1.0])?;
-        let mut row = Vec::new();
-        encode(&[0.0, 1.0], &norm, &mut row);
-        rows.compare(&row, &[0.0, 1.0], &norm, 2)
+    /// What the form cuts off counts nothing, and is as likely as the floor where the text has it.
+    #[test]
+    fn the_floor_is_not_taken_for_a_probability() {
+        let p = [30.0, 29.0, 0.0, -50.0];
+        let got = against(&p, &[30.0, 29.0, 29.0, 29.0], 3).unwrap();
+        let want = (1.0f64.exp() + 3.0).ln() - (1.0f64.exp() + 1.0).ln();
+        assert!((got.divergence.kld - want).abs() < 1.3e-4, "{got:?} {want}");
+        let floor = 16.0 + (1.0 + (-1.0f64).exp()).ln();
+        assert!((got.nll_base - floor).abs() < 1e-3, "{got:?} {floor}");
     }
 }

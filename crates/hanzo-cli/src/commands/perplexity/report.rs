@@ -83,9 +83,9 @@ impl Report {
     pub(super) fn compared(&mut self, nll: f64, comparison: &Comparison) {
         let d = &mut self.divergence;
         d.nll.push(nll, comparison.nll_base);
-        d.kld.push(comparison.kld);
-        d.klds.push(comparison.kld);
-        d.same_top += u64::from(comparison.same_top);
+        d.kld.push(comparison.divergence.kld);
+        d.klds.push(comparison.divergence.kld);
+        d.same_top += u64::from(comparison.divergence.same_top);
         let delta = (-nll).exp() - (-comparison.nll_base).exp();
         d.delta_p.push(delta);
         d.squared_delta_p.push(delta * delta);
