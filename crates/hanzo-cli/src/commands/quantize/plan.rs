@@ -158,6 +158,7 @@ struct Model {
     gqa: u64,
     experts: u64,
     falcon: bool,
+    seventy: bool,
     importance: bool,
     /// Whether there is an output matrix; else the token embedding serves as one.
     has_output: bool,
@@ -173,6 +174,7 @@ impl Model {
             most(file, &format!("{arch}.attention.head_count"))?,
             most(file, &format!("{arch}.attention.head_count_kv"))?,
         );
+        let blocks = metadata.get_u64(&format!("{arch}.block_count"))?;
         let mut layers: HashMap<Role, Vec<u64>> = HashMap::new();
         for tensor in file.tensors() {
             if let Some(layer) = layer_of(tensor.name()) {
@@ -187,6 +189,12 @@ impl Model {
             gqa: heads.and_then(|heads| heads.checked_div(kv_heads?)).unwrap_or(1),
             experts: metadata.get_u64(&format!("{arch}.expert_count"))?.unwrap_or(0),
             falcon: arch == "falcon",
+            seventy: match arch {
+                "llama" => blocks == Some(80) && heads != kv_heads,
+                "qwen2" | "deci" | "olmo" => blocks == Some(80),
+                "jais2" => blocks == Some(68),
+                _ => false,
+            },
             importance,
             has_output: file.tensor("output.weight").is_some(),
             layers,
@@ -225,6 +233,8 @@ impl Model {
             gqa: self.gqa,
             experts: self.experts,
             falcon: self.falcon,
+            seventy: self.seventy,
+            ragged: !tensor.row_elems().is_multiple_of(wishes.recipe.base().block_elems() as u64),
             stacked: tensor.dims().iter().skip(2).any(|&dim| dim > 1),
             importance: self.importance,
         })

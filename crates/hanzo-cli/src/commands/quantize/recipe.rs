@@ -107,8 +107,8 @@ pub(crate) enum Role {
     TokenEmbedding,
     AttnQ,
     AttnK,
+    /// Values of attention, alone or in one matrix with queries and keys or with what keys come from.
     AttnV,
-    AttnQkv,
     AttnOutput,
     FfnGateUp,
     FfnDown,
@@ -124,8 +124,7 @@ impl Role {
             "token_embd" | "per_layer_token_embd" => Role::TokenEmbedding,
             "attn_q" => Role::AttnQ,
             "attn_k" => Role::AttnK,
-            "attn_v" => Role::AttnV,
-            "attn_qkv" => Role::AttnQkv,
+            "attn_v" | "attn_qkv" | "attn_kv_b" => Role::AttnV,
             "attn_output" => Role::AttnOutput,
             "ffn_gate" | "ffn_up" | "ffn_gate_exps" | "ffn_up_exps" | "ffn_gate_shexp" | "ffn_up_shexp" => {
                 Role::FfnGateUp
@@ -147,6 +146,10 @@ pub(crate) struct Place {
     pub(crate) gqa: u64,
     pub(crate) experts: u64,
     pub(crate) falcon: bool,
+    /// Whether it is one of the models of 80 layers (Llama and Qwen2 of 70 billion weights) whose values serve many query heads.
+    pub(crate) seventy: bool,
+    /// Whether the tensor's rows are no whole blocks of the recipe's base type.
+    pub(crate) ragged: bool,
     /// Whether the tensor holds the matrices of several experts.
     pub(crate) stacked: bool,
     /// Whether an importance matrix is at hand.
@@ -181,7 +184,6 @@ impl Recipe {
             _ if self.is_tiny() => self.tiny(at),
             Role::AttnV => self.attn_v(at),
             Role::AttnQ | Role::AttnK => self.attn_qk(at),
-            Role::AttnQkv => self.attn_qkv(),
             Role::AttnOutput => self.attn_output(at),
             Role::FfnDown => self.ffn_down(at),
             Role::FfnGateUp => {
@@ -201,7 +203,7 @@ impl Recipe {
     fn output(self, at: Place) -> QuantType {
         match self.base() {
             Q8_0 => Q8_0,
-            _ if at.falcon => Q8_0,
+            _ if at.falcon || at.ragged => Q8_0,
             _ if self.is_tiny() || self == Recipe::IQ3_XXS => Q5_K,
             _ => Q6_K,
         }
@@ -212,7 +214,7 @@ impl Recipe {
         match self {
             R::IQ1_S | R::IQ1_M | R::IQ2_XXS | R::IQ2_XS => Q2_K,
             R::IQ2_S | R::IQ2_M | R::IQ3_XXS => IQ3_S,
-            R::TQ1_0 | R::TQ2_0 => Q4_K,
+            R::TQ1_0 | R::TQ2_0 | R::Q2_0 => Q4_K,
             _ => self.base(),
         }
     }
@@ -240,7 +242,7 @@ impl Recipe {
             // Shared by all experts and small beside them.
             return Q8_0;
         }
-        match self {
+        let ty = match self {
             R::Q2_K => {
                 if at.gqa >= 4 {
                     Q4_K
@@ -265,7 +267,8 @@ impl Recipe {
             R::Q4_K_M | R::Q5_K_M if at.sensitive() => Q6_K,
             R::Q4_K_S if at.layer < 4 => Q5_K,
             _ => self.base(),
-        }
+        };
+        if at.seventy && matches!(ty, Q3_K | Q4_K) { Q5_K } else { ty }
     }
 
     fn attn_qk(self, at: Place) -> QuantType {
@@ -273,16 +276,6 @@ impl Recipe {
             _ if at.role == Role::AttnK && at.experts == 8 => Q8_0,
             Recipe::IQ3_XS => IQ3_XXS,
             Recipe::IQ3_XXS => IQ2_S,
-            _ => self.base(),
-        }
-    }
-
-    fn attn_qkv(self) -> QuantType {
-        use Recipe as R;
-        match self {
-            R::Q3_K_M | R::Q3_K_L | R::IQ3_M => Q4_K,
-            R::Q4_K_M => Q5_K,
-            R::Q5_K_M => Q6_K,
             _ => self.base(),
         }
     }
@@ -367,7 +360,8 @@ mod tests {
 
     fn place(role: Role, layer: usize) -> Place {
         let (layers, gqa, experts) = (32, 1, 0);
-        Place { role, layer, layers, gqa, experts, falcon: false, stacked: false, importance: false }
+        let (falcon, seventy, ragged, stacked, importance) = (false, false, false, false, false);
+        Place { role, layer, layers, gqa, experts, falcon, seventy, ragged, stacked, importance }
     }
 
     #[test]
@@ -406,6 +400,20 @@ mod tests {
         assert_eq!(Recipe::Q4_K_M.choose(place(Role::Output, 0)), Q6_K);
         assert_eq!(Recipe::Q4_K_M.choose(place(Role::TokenEmbedding, 0)), Q4_K);
         assert_eq!(Recipe::Q8_0.choose(place(Role::Output, 0)), Q8_0);
+    }
+
+    /// Beside the rules of layers: outputs whose rows fit no block, fused values, the models of 80 layers.
+    #[test]
+    fn exceptions_of_exceptions() {
+        let ragged = Place { ragged: true, ..place(Role::Output, 0) };
+        assert_eq!(Recipe::IQ2_XS.choose(ragged), Q8_0);
+        assert_eq!(Recipe::IQ2_XS.choose(place(Role::Output, 0)), Q5_K);
+        assert_eq!(Recipe::Q4_K_M.choose(place(Role::of("blk.0.attn_qkv.weight"), 0)), Q6_K);
+        assert_eq!(Recipe::Q4_K_M.choose(place(Role::of("blk.4.attn_qkv.weight"), 4)), Q4_K);
+        let large = Place { seventy: true, layers: 80, gqa: 8, ..place(Role::AttnV, 40) };
+        assert_eq!(Recipe::Q4_K_S.choose(large), Q5_K);
+        assert_eq!(Recipe::Q2_K.choose(large), Q5_K);
+        assert_eq!(Recipe::Q6_K.choose(large), Q6_K);
     }
 
     #[test]
