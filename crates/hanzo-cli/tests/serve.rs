@@ -51,7 +51,7 @@ fn post(address: &str, path: &str, body: &str) -> TcpStream {
     let length = body.len();
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     stream
@@ -130,7 +130,31 @@ fn what_cannot_be_is_said_before_the_model_is_loaded() {
     run(&["serve", "--port", "0", "--tls-cert", "/nonexistent", "--tls-key", "y"])
         .fails(1, &["/nonexistent"]);
     run(&["serve", "--port", "0", "--cors-origin", "example.org"]).fails(1, &["example.org", "https://"]);
+    for bad in ["http://box.lan", "box.lan:80", ""] {
+        run(&["serve", "--port", "0", "--allowed-hosts", bad]).fails(1, &[bad, "no host"]);
+    }
     run(&["serve", "--port", "0", "--output-format", "klingon"]).fails(2, &["klingon", "hermes"]);
+}
+
+/// Of a server on a loopback address without keys, others are told only where the flag or its variable names them.
+#[test]
+fn hosts_are_those_of_this_machine_and_those_that_were_named() {
+    let ask = |server: &Serving, host: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        write!(stream, "GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+        rest(stream).split(' ').nth(1).unwrap().to_owned()
+    };
+    let plain = serve(&[]);
+    assert_eq!(ask(&plain, "localhost"), "200");
+    assert_eq!(ask(&plain, &plain.address), "200");
+    assert_eq!(ask(&plain, "box.lan"), "403");
+    let told = serve(&["--allowed-hosts", "box.lan,*.example.org", "--allowed-hosts", "10.0.0.1"]);
+    for host in ["box.lan", "a.example.org", "10.0.0.1", "127.0.0.1"] {
+        assert_eq!(ask(&told, host), "200", "{host}");
+    }
+    assert_eq!(ask(&told, "evil.example"), "403");
+    assert_eq!(ask(&serve(&["--allowed-hosts", "*"]), "evil.example"), "200");
+    assert_eq!(ask(&serve(&["--api-key", "sesame"]), "evil.example"), "401");
 }
 
 #[test]
@@ -143,7 +167,7 @@ fn models_of_a_folder_are_loaded_when_they_are_named() {
     let server = serve(&["--models-dir", folder, "--models-config", settings.to_str().unwrap()]);
     let get = |path: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let answer = rest(stream);
         serde_json::from_str::<serde_json::Value>(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     };

@@ -25,8 +25,9 @@ fn serve(hub: &FakeHub, dir: &Path, more: &[&str]) -> Server {
 fn send(server: &Server, path: &str, body: &Value) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let body = body.to_string();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json"
+    );
     write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
     stream
 }

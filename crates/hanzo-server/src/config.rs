@@ -10,6 +10,9 @@ pub struct Config {
     pub api_keys: Vec<String>,
     /// Web pages of these origins may ask from a browser; `*` means all. With none, only the server's own page may.
     pub cors_origins: Vec<String>,
+    /// Hosts that requests may name beside this machine's own: names, addresses, `*.DOMAIN`; `*` means all. With none, a server that
+    /// listens on a loopback address and has no keys answers to no others, and any other server to all.
+    pub allowed_hosts: Vec<String>,
     /// Certificate chain and key; plain HTTP without.
     pub tls: Option<TlsFiles>,
     /// Whether prompts and replies go to the log.

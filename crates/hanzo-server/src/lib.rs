@@ -1,6 +1,6 @@
 //! HTTP on top of the engine: the APIs that clients already speak.
 //!
-//! A request goes through `limits` (connections, sizes, times), `auth`, and `json` (what the bytes mean, and where
+//! A request goes through `limits` (connections, sizes, times), `hosts`, `auth`, and `json` (what the bytes mean, and where
 //! they are wrong) to a handler under `api`, one file an endpoint. Handlers that generate hand a validated
 //! [`generate::Job`] to the one bridge to the engine and get typed events back; what differs between the dialects is how
 //! these are written. `error` renders a failure in the dialect of the path that it happened on.
@@ -16,6 +16,7 @@ mod context;
 mod cors;
 pub mod error;
 mod generate;
+mod hosts;
 pub mod ids;
 mod json;
 pub mod limits;

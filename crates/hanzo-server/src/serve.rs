@@ -18,14 +18,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
+use crate::hosts::{Guard, Names};
 use crate::state::App;
-use crate::{api, auth, context, cors, tls};
+use crate::{api, auth, context, cors, hosts, tls};
 
 /// A server that is ready to listen.
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
+    /// What it answers, to those who name it rightly.
     router: Router,
+    names: Names,
     tls: Option<TlsAcceptorDebug>,
 }
 
@@ -53,28 +56,33 @@ impl Server {
     /// A server for these models.
     ///
     /// # Errors
-    /// Certificate files that cannot be used; origins that are none.
+    /// Certificate files that cannot be used; origins and hosts that are none.
     pub fn new(app: Arc<App>) -> Result<Self, ServeError> {
         let tls = app.config.tls.as_ref().map(tls::acceptor).transpose()?.map(TlsAcceptorDebug);
         let cors = cors::layer(&app.config.cors_origins)?;
+        let names = Names::new(&app.config.allowed_hosts)?;
         let router = api::router()
             .layer(middleware::from_fn_with_state(Arc::clone(&app), auth::require_key))
             .layer(cors)
-            .layer(middleware::from_fn_with_state(Arc::clone(&app), context::accompany))
             .with_state(Arc::clone(&app));
-        Ok(Self { app, router, tls })
+        Ok(Self { app, router, names, tls })
     }
 
     /// Serves connections until `stop` is there; then takes no new ones, lets running replies end, for as long as the
     /// limits say, and returns how many were cut off.
     ///
     /// # Errors
-    /// When the listener fails for good.
+    /// When the listener fails for good, or has no address.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<usize> {
         let limits = &self.app.config.limits;
+        let guard = Guard::new(self.names, listener.local_addr()?, !self.app.config.api_keys.is_empty());
+        let router = self
+            .router
+            .layer(middleware::from_fn_with_state(guard, hosts::require_host))
+            .layer(middleware::from_fn_with_state(Arc::clone(&self.app), context::accompany));
         let (drain_sender, drain) = watch::channel(false);
         let shared = Shared {
-            router: self.router,
+            router,
             tls: self.tls.map(|tls| tls.0),
             drain,
             header_time: limits.header_time,
@@ -129,6 +137,9 @@ pub enum ServeError {
     /// An origin for CORS.
     #[error("`{0}` is no origin: expected something like https://example.org, or *")]
     Origin(String),
+    /// A host to answer to.
+    #[error("`{0}` is no host: expected a name or an address without scheme and port, *.example.org, or *")]
+    Host(String),
 }
 
 /// Waits until the server is told to stop.

@@ -96,6 +96,86 @@ async fn values_out_of_bounds_are_named() {
     lives(&server).await;
 }
 
+/// The same in the other dialects, in the words of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_out_of_bounds_are_named_in_every_dialect() {
+    let server = start().await;
+    let prompt = json!({"prompt": "Once", "n_predict": 1});
+    for (path, base, fields) in [
+        (
+            "/v1/messages",
+            json!({"messages": [user()], "max_tokens": 1}),
+            vec!["/max_tokens", "/temperature", "/top_p", "/top_k"],
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": [user()], "max_tokens": 1, "thinking": {"type": "enabled"}}),
+            vec!["/thinking/budget_tokens"],
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "Once", "max_output_tokens": 1}),
+            vec!["/max_output_tokens", "/temperature", "/top_p"],
+        ),
+        ("/v1/embeddings", json!({"input": "Once"}), vec!["/dimensions"]),
+        ("/v1/rerank", json!({"query": "a", "documents": ["a"]}), vec!["/top_n"]),
+        ("/completion", prompt, vec!["/n_predict", "/temperature", "/top_k", "/top_p", "/n_probs", "/seed"]),
+        (
+            "/api/chat",
+            json!({"messages": [user()], "stream": false, "options": {"num_predict": 1}}),
+            vec!["/options/num_predict", "/options/temperature", "/options/top_k", "/options/seed"],
+        ),
+        ("/api/embed", json!({"input": "Once"}), vec!["/dimensions"]),
+    ] {
+        assert_eq!(server.post(path, &base).await.status, 200, "{path}");
+        for at in fields {
+            // −1 and −2 mean something to some of them.
+            for bad in [json!(-5), json!("1"), json!([1]), json!(1e300), json!(u64::MAX), json!(true)] {
+                let mut body = base.clone();
+                let (parent, name) = at.rsplit_once('/').unwrap();
+                body.pointer_mut(parent).unwrap()[name] = bad.clone();
+                let answer = server.post(path, &body).await;
+                assert_eq!(answer.status, 400, "{path} {at}: {bad}: {answer:?}");
+                let error = &answer.json()["error"];
+                match error["pointer"].as_str() {
+                    Some(pointer) => assert_eq!(pointer, at, "{path}: {bad}"),
+                    None => {
+                        let message = error["message"].as_str().or(error.as_str()).unwrap();
+                        assert!(message.contains(name), "{path} {at}: {bad}: {message}");
+                    }
+                }
+            }
+            for bad in ["NaN", "1e999", "-Infinity"] {
+                let mut body = base.clone();
+                let (parent, name) = at.rsplit_once('/').unwrap();
+                body.pointer_mut(parent).unwrap()[name] = "HERE".into();
+                let answer = server.post_bytes(path, body.to_string().replace("\"HERE\"", bad)).await;
+                assert_eq!(answer.status, 400, "{path} {at}: {bad}: {answer:?}");
+            }
+        }
+    }
+    for tokens in [json!([-1]), json!([1u64 << 40]), json!([1.5]), json!(["a"])] {
+        server.post("/detokenize", &json!({"tokens": tokens})).await.fails(400, Some("/tokens/0"));
+        server.post("/v1/embeddings", &json!({"input": [tokens]})).await.fails(400, Some("/input/0/0"));
+    }
+    // Nothing is fetched, whoever asks for it.
+    for url in ["file:///etc/passwd", "http://169.254.169.254/latest/meta-data"] {
+        let image = json!({"type": "image", "source": {"type": "url", "url": url}});
+        let anthropic = json!({"max_tokens": 1, "messages": [{"role": "user", "content": [image]}]});
+        assert_eq!(server.post("/v1/messages", &anthropic).await.status, 400);
+        let image = json!({"type": "input_image", "image_url": url});
+        let responses = json!({"input": [{"role": "user", "content": [image]}]});
+        assert_eq!(server.post("/v1/responses", &responses).await.status, 400);
+        let ollama = json!({"messages": [{"role": "user", "content": "x", "images": [url]}]});
+        assert_eq!(server.post("/api/chat", &ollama).await.status, 400);
+        assert_eq!(server.post("/api/generate", &json!({"prompt": "x", "images": [url]})).await.status, 400);
+        assert_ne!(server.post("/api/pull", &json!({"model": url})).await.status, 200);
+        let lora = json!({"lora_name": "x", "lora_path": url});
+        assert_ne!(server.post("/v1/load_lora_adapter", &lora).await.status, 200);
+    }
+    lives(&server).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_are_no_request_are_refused() {
     let server = start().await;
@@ -264,7 +344,7 @@ async fn great_and_slow_bodies_are_refused() {
     let server = start_with(Config { limits, ..Config::default() }, &LoadSettings::default()).await;
     server.post_bytes(CHAT, vec![b' '; (1 << 20) + 1]).await.fails(413, None);
     // A gigabyte that is only announced is not waited for.
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let answer = raw(&server, format!("{head}content-length: 1073741824\r\n\r\n{{")).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     // Chunks without end stop at the limit.
@@ -309,7 +389,7 @@ async fn raw(server: &Running, bytes: impl AsRef<[u8]>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn shapes_that_smuggle_requests_are_refused() {
     let server = start().await;
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     for bad in [
         format!("{head}content-length: 2\r\ncontent-length: 3\r\n\r\n{{}}"),
         format!("{head}content-length: 2, 3\r\n\r\n{{}}"),
@@ -320,11 +400,11 @@ async fn shapes_that_smuggle_requests_are_refused() {
         format!("{head}transfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
         format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n\r\n"),
         format!("{head}content-length : 2\r\n\r\n{{}}"),
-        "GET /health HTTP/1.1\r\nhost: x\r\n folded: y\r\n\r\n".to_owned(),
-        "GET /health\u{7f} HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
-        "GET /health HTTP/9.9\r\nhost: x\r\n\r\n".to_owned(),
-        format!("GET /health HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)),
-        format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(1 << 20)),
+        "GET /health HTTP/1.1\r\nhost: localhost\r\n folded: y\r\n\r\n".to_owned(),
+        "GET /health\u{7f} HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+        "GET /health HTTP/9.9\r\nhost: localhost\r\n\r\n".to_owned(),
+        format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)),
+        format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "y".repeat(1 << 20)),
     ] {
         let answer = raw(&server, &bad).await;
         let shown: String = bad.chars().take(200).collect();
@@ -332,7 +412,7 @@ async fn shapes_that_smuggle_requests_are_refused() {
     }
     // Both lengths: the chunks count, and nothing after them on this connection is taken for a request.
     let both = format!(
-        "{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+        "{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
     );
     let answer = raw(&server, &both).await;
     assert!(!answer.contains("200 OK"), "{answer}");
@@ -359,7 +439,7 @@ async fn keys_and_origins_are_asked_for() {
     let huge = raw(
         &server,
         format!(
-            "GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+            "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
             "x".repeat(1 << 20)
         ),
     );
@@ -376,7 +456,7 @@ async fn keys_and_origins_are_asked_for() {
         [("https://good.example", true), ("https://evil.example", false), ("null", false)]
     {
         let request = hyper::Request::options(CHAT)
-            .header("host", "x")
+            .header("host", "localhost")
             .header("origin", origin)
             .header("access-control-request-method", "POST")
             .body(http_body_util::Full::default())
@@ -384,6 +464,162 @@ async fn keys_and_origins_are_asked_for() {
         let answer = server.send(request).await;
         assert_eq!(answer.header("access-control-allow-origin"), allowed.then_some(origin), "{origin}");
     }
+}
+
+/// A page whose own name leads to this machine sends requests that the browser takes for its own: they name its host.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_this_machine_alone_answers_to_no_other_name() {
+    let server = start().await;
+    let named = |mut request: hyper::Request<_>, host: &str| {
+        request.headers_mut().insert("host", host.parse().unwrap());
+        server.send(request)
+    };
+    let get = |path: &str| hyper::Request::get(path).body(http_body_util::Full::default()).unwrap();
+    let story = json!({"messages": [user()], "prompt": "Once", "input": "Once", "max_tokens": 1, "stream": false,
+        "query": "a", "documents": ["a"], "content": "a", "tokens": [1]});
+    for path in [
+        CHAT,
+        COMPLETE,
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/pull",
+        "/api/show",
+        "/completion",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/models/load",
+        "/models/unload",
+        "/v1/load_lora_adapter",
+        "/nothing",
+    ] {
+        let answer = named(post(path, story.to_string()), "evil.example:8080").await;
+        assert_eq!(answer.status, 403, "{path}: {answer:?}");
+        let error = answer.json();
+        let message = match path {
+            _ if path.starts_with("/v1/messages") => {
+                assert_eq!(error["error"]["type"], "permission_error", "{error}");
+                &error["error"]["message"]
+            }
+            _ if path.starts_with("/api/") => &error["error"],
+            _ => {
+                answer.fails(403, None);
+                assert_eq!(error["error"]["code"], "host_not_allowed");
+                &error["error"]["message"]
+            }
+        };
+        let message = message.as_str().unwrap();
+        for part in
+            ["`evil.example:8080`", "--allowed-hosts", "HANZO_ALLOWED_HOSTS", &server.address.to_string()]
+        {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(
+            answer.header("x-request-id").is_some() && answer.header("access-control-allow-origin").is_none()
+        );
+    }
+    // What can be asked without a key is no exception, and neither is the page.
+    for path in [
+        "/",
+        "/ui/x/icon.svg",
+        "/health",
+        "/version",
+        "/metrics",
+        "/v1/models",
+        "/models",
+        "/openapi.json",
+        "/slots",
+        "/api/tags",
+    ] {
+        assert_eq!(named(get(path), "evil.example").await.status, 403, "{path}");
+        let local = named(get(path), "a.localhost:9").await.status;
+        assert!(matches!(local, 200 | 404), "{path}: {local}");
+    }
+    // Versions and targets as no client of ours sends them.
+    for (bytes, wanted) in [
+        ("GET /health HTTP/1.0\r\n\r\n", "200"),
+        ("GET /health HTTP/1.0\r\nhost: evil.example\r\n\r\n", "403"),
+        ("GET /health HTTP/1.1\r\n\r\n", "400"),
+        ("GET /health HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n", "400"),
+        ("GET http://localhost/health HTTP/1.1\r\nhost: localhost\r\n\r\n", "200"),
+        ("GET http://evil.example/health HTTP/1.1\r\nhost: localhost\r\n\r\n", "403"),
+        ("GET http://localhost/health HTTP/1.1\r\nhost: evil.example\r\n\r\n", "403"),
+        ("CONNECT evil.example:80 HTTP/1.1\r\nhost: localhost\r\n\r\n", "403"),
+        ("GET /health HTTP/1.1\r\nhost:\r\n\r\n", "403"),
+    ] {
+        let answer = raw(&server, bytes).await;
+        let status = answer.split(' ').nth(1);
+        assert_eq!(status, Some(wanted), "{bytes}\n{answer}");
+    }
+    lives(&server).await;
+
+    let config = Config { allowed_hosts: vec!["box.lan".to_owned()], ..Config::default() };
+    let told = start_with(config, &LoadSettings::default()).await;
+    for (host, wanted) in [("Box.lan:80", 200), ("evil.example", 403)] {
+        let mut request = get("/v1/models");
+        request.headers_mut().insert("host", host.parse().unwrap());
+        assert_eq!(told.send(request).await.status, wanted, "{host}");
+    }
+    // A page knows no key.
+    let config = Config { api_keys: vec!["sesame".to_owned()], ..Config::default() };
+    let keyed = start_with(config, &LoadSettings::default()).await;
+    let mut request = get("/v1/models");
+    request.headers_mut().insert("host", "evil.example".parse().unwrap());
+    keyed.send(request).await.fails(401, None);
+}
+
+/// What pages of other origins can send without asking first changes nothing, and what asks first is told no.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_origins_get_nowhere() {
+    let server = start().await;
+    for path in [
+        CHAT,
+        COMPLETE,
+        "/v1/messages",
+        "/api/chat",
+        "/api/pull",
+        "/models/load",
+        "/models/unload",
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+    ] {
+        for kind in [
+            "text/plain",
+            "text/plain; x=application/json",
+            "text/plain;application/json",
+            "multipart/form-data; boundary=application/json",
+            "application/x-www-form-urlencoded",
+            "application/x-www-form-urlencoded, application/json",
+            "",
+        ] {
+            let mut request = post(path, chat(json!({"model": "hanzo-tiny"})).to_string());
+            request.headers_mut().insert("content-type", kind.parse().unwrap());
+            request.headers_mut().insert("origin", "https://evil.example".parse().unwrap());
+            assert_eq!(server.send(request).await.status, 415, "{path}: {kind}");
+        }
+        let mut request = post(path, chat(json!({})).to_string());
+        request.headers_mut().remove("content-type");
+        assert_eq!(server.send(request).await.status, 415, "{path} without a type");
+        for origin in ["https://evil.example", "null", "http://localhost.evil.example"] {
+            let request = hyper::Request::options(path)
+                .header("host", "localhost")
+                .header("origin", origin)
+                .header("access-control-request-method", "POST")
+                .header("access-control-request-headers", "content-type")
+                .body(http_body_util::Full::default())
+                .unwrap();
+            let answer = server.send(request).await;
+            assert!(answer.header("access-control-allow-origin").is_none(), "{path}: {origin}: {answer:?}");
+            assert!(answer.header("access-control-allow-headers").is_none(), "{path}: {origin}: {answer:?}");
+        }
+    }
+    lives(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(5);
 fn head(body: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
 }
 

@@ -114,6 +114,17 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     cors_origin: Vec<String>,
+    /// Name or address that requests may name as their host, beside localhost and 127.0.0.1 (box.lan, *.example.org, or * for all); may
+    /// be given several times. By default others are refused where the server listens on this machine only and has no API keys,
+    /// which keeps out web pages whose names are made to lead here; with it, wherever it listens
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "HANZO_ALLOWED_HOSTS",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    allowed_hosts: Vec<String>,
     /// PEM file of the certificate chain: serves HTTPS
     #[arg(long, value_name = "FILE", env = "HANZO_TLS_CERT", requires = "tls_key", help_heading = "Network")]
     tls_cert: Option<PathBuf>,
@@ -388,6 +399,7 @@ fn config(args: &Args) -> Result<Config> {
         lora_dir: args.lora_dir.clone(),
         limits: Limits {
             connections: args.max_connections as usize,
+        allowed_hosts: args.allowed_hosts.clone(),
             body_bytes: (args.max_body as usize) << 20,
             reply_time: args.reply_timeout.map(|s| Duration::from_secs(s.into())),
             drain_time: Duration::from_secs(args.drain_timeout.into()),

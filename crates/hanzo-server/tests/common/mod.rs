@@ -134,13 +134,13 @@ impl Running {
     }
 
     pub async fn get(&self, path: &str) -> Answer {
-        let request = hyper::Request::get(path).header("host", "test").body(Full::default()).unwrap();
+        let request = hyper::Request::get(path).header("host", "localhost").body(Full::default()).unwrap();
         self.send(request).await
     }
 
     /// A request without a body.
     pub async fn send_empty(&self, method: &str, path: &str) -> Answer {
-        let request = hyper::Request::builder().method(method).uri(path).header("host", "test");
+        let request = hyper::Request::builder().method(method).uri(path).header("host", "localhost");
         self.send(request.body(Full::default()).unwrap()).await
     }
 
@@ -170,7 +170,7 @@ impl Running {
 
 pub fn post(path: &str, body: impl Into<Bytes>) -> hyper::Request<Full<Bytes>> {
     hyper::Request::post(path)
-        .header("host", "test")
+        .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body.into()))
         .unwrap()
