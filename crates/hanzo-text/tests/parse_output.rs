@@ -474,26 +474,21 @@ proptest! {
             tools: with_tools.then(tools),
             ..options(family)
         };
-        let whole = OutputParser::parse(&text, options.clone());
+        let (told, whole) = hear(options.clone(), std::iter::once(text.as_str()));
         let ends: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
         let mut cuts: Vec<usize> = cuts.iter().map(|c| ends[c.index(ends.len())]).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
-        let mut parser = OutputParser::new(options);
-        let mut reply = Reply::default();
-        for pair in cuts.windows(2) {
-            parser.feed(&text[pair[0]..pair[1]]).into_iter().for_each(|e| reply.push(e));
-        }
-        parser.finish().into_iter().for_each(|e| reply.push(e));
-        prop_assert_eq!(&whole, &reply, "{} {:?}", family, text);
+        let pieces = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        prop_assert_eq!(&(told.clone(), whole.clone()), &hear(options.clone(), pieces), "{} {:?}", family, text);
         // A character at a time too.
-        let mut parser = OutputParser::new(ParseOptions { tools: with_tools.then(tools), starts_in_reasoning: starts, family, ..ParseOptions::default() });
-        let mut reply = Reply::default();
-        for c in text.chars() {
-            parser.feed(c.encode_utf8(&mut [0; 4])).into_iter().for_each(|e| reply.push(e));
-        }
-        parser.finish().into_iter().for_each(|e| reply.push(e));
-        prop_assert_eq!(&whole, &reply, "{} {:?}", family, text);
+        let characters = ends.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        prop_assert_eq!(&(told.clone(), whole.clone()), &hear(options, characters), "{} {:?}", family, text);
+        // Of what was told, the complete calls are those of the reply.
+        let complete = told.iter().filter_map(|(name, text)| Some((name, serde_json::from_str::<Value>(text).ok()?)));
+        let calls: Vec<(&String, Value)> =
+            whole.tool_calls.iter().map(|call| (&call.name, Value::Object(call.arguments.clone()))).collect();
+        prop_assert_eq!(complete.collect::<Vec<_>>(), calls, "{} {:?}", family, text);
     }
 
     /// Where nothing is to be told apart, content is the text.
@@ -519,7 +514,7 @@ proptest! {
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
         let pieces = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
-        let (told, reply) = held(options.clone(), pieces);
+        let (told, reply) = hear(options.clone(), pieces);
         let wanted: Vec<(String, String)> =
             calls.iter().map(|(name, arguments)| (name.clone(), arguments.to_string())).collect();
         prop_assert_eq!(&told, &wanted, "{:?}", text);
@@ -527,7 +522,7 @@ proptest! {
         prop_assert_eq!(&reply.content, "");
 
         let early = &text[..ends[end.index(ends.len())]];
-        let (told, reply) = held(options, early.split_inclusive(' '));
+        let (told, reply) = hear(options, early.split_inclusive(' '));
         prop_assert!(told.len() <= wanted.len());
         for (i, (name, arguments)) in told.iter().enumerate() {
             prop_assert_eq!(name, &wanted[i].0);
@@ -580,8 +575,8 @@ fn written(calls: &[(String, Value)], manner: usize) -> (Family, String) {
     }
 }
 
-/// What was told of the calls while they came: names and joined arguments; and the whole reply.
-fn held<'t>(options: ParseOptions, pieces: impl Iterator<Item = &'t str>) -> (Vec<(String, String)>, Reply) {
+/// What was told of the calls, in order: names and joined arguments; and the whole reply.
+fn hear<'t>(options: ParseOptions, pieces: impl Iterator<Item = &'t str>) -> (Vec<(String, String)>, Reply) {
     let (mut told, mut reply) = (Vec::<(String, String)>::new(), Reply::default());
     let mut parser = OutputParser::new(options);
     let mut take = |events: Vec<Event>| {
@@ -589,6 +584,9 @@ fn held<'t>(options: ParseOptions, pieces: impl Iterator<Item = &'t str>) -> (Ve
             match &event {
                 Event::CallBegan(name) => told.push((name.clone(), String::new())),
                 Event::Arguments(more) => told.last_mut().unwrap().1.push_str(more),
+                Event::ToolCall(call) => {
+                    told.push((call.name.clone(), Value::Object(call.arguments.clone()).to_string()));
+                }
                 _ => {}
             }
             reply.push(event);
@@ -597,4 +595,142 @@ fn held<'t>(options: ParseOptions, pieces: impl Iterator<Item = &'t str>) -> (Ve
     pieces.for_each(|piece| take(parser.feed(piece)));
     take(parser.finish());
     (told, reply)
+}
+
+/// The events of a text that comes a character at a time, joined where they continue one another: `name(`, arguments, `)` at the end of
+/// one that was told, `!name` of one that was not, other text as it is.
+fn script(family: Family, text: &str) -> Vec<String> {
+    let mut parser = OutputParser::new(options(family));
+    let mut out: Vec<String> = Vec::new();
+    let mut feed: Vec<Event> = Vec::new();
+    for c in text.chars() {
+        feed.extend(parser.feed(c.encode_utf8(&mut [0; 4])));
+    }
+    feed.extend(parser.finish());
+    for event in feed {
+        match event {
+            Event::CallBegan(name) => out.push(format!("{name}(")),
+            Event::Arguments(text) => out.push(text),
+            Event::CallEnded(_) => out.push(")".to_owned()),
+            Event::ToolCall(call) => out.push(format!("!{}", call.name)),
+            Event::Content(text) | Event::Reasoning(text) => match out.last_mut() {
+                Some(last) if last.starts_with('=') => last.push_str(&text),
+                _ => out.push(format!("={text}")),
+            },
+        }
+    }
+    out
+}
+
+/// Without a grammar, a call is told as it is written from the moment on that it cannot be text any more.
+#[test]
+fn calls_are_told_as_they_are_written_in_every_family_whose_syntax_allows() {
+    use Family::*;
+    for (family, text, told) in replies().into_iter().map(|(f, t, v)| (f, t, v[2].as_array().unwrap().len()))
+    {
+        let events = script(family, text);
+        let began = events.iter().filter(|e| e.ends_with('(')).count();
+        let whole = events.iter().filter(|e| e.starts_with('!')).count();
+        assert_eq!(began + whole, told, "{family}: {text}: {events:?}");
+        // What is told when it is complete: Python, Gemma's braces, arguments that are a string of JSON, and calls without any.
+        let late = ["(city", "(a=", "call:", "\\\"city", "now"].iter().any(|mark| text.contains(mark));
+        assert!(whole == 0 || late, "{family}: {text}: {events:?}");
+        // Letter by letter, but for what stands between tags.
+        if began > 0 {
+            let pieces =
+                events.iter().filter(|e| !e.ends_with('(') && !e.starts_with(['=', '!', ')'])).count();
+            assert!(pieces > began, "{family}: {text}: {events:?}");
+        }
+    }
+    let long = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü\\u0041\", \"days\": 3}}</tool_call>";
+    let wanted = [
+        "get_weather(",
+        "{\"city\":\"",
+        "Z",
+        "ü",
+        "\\",
+        "u",
+        "0",
+        "0",
+        "4",
+        "1",
+        "\"",
+        ",",
+        "\"",
+        "d",
+        "a",
+        "y",
+        "s",
+        "\"",
+        ":",
+        "3",
+        "}",
+        ")",
+    ];
+    assert_eq!(script(Hermes, long), wanted);
+    let tags =
+        "<function=get_weather><parameter=city>\nZü\n</parameter><parameter=days>3</parameter></function>";
+    assert_eq!(script(Hermes, tags), ["get_weather(", "{\"city\":\"Zü\"", ",\"days\":3", "}", ")"]);
+}
+
+/// Where it is decided that a text is a call, and what becomes of one that goes wrong before and after.
+#[test]
+fn a_call_that_was_told_is_no_text_and_text_is_no_call() {
+    let call = |arguments: &str| {
+        format!("<tool_call>{{\"name\": \"get_weather\", \"arguments\": {arguments}}}</tool_call> done")
+    };
+    let hermes = |text: &str| {
+        let (told, reply) = hear(options(Family::Hermes), std::iter::once(text));
+        (told, reply.tool_calls.len(), reply.content)
+    };
+    // Not decided yet: text, all of it.
+    for arguments in ["{...}", "{\"city\": ...}", "{\"city\" \"x\"}", "{\"city\": }", "{city: 1}", "{", "{]"]
+    {
+        let text = call(arguments);
+        assert_eq!(hermes(&text), (vec![], 0, text.clone()), "{arguments}");
+    }
+    // An argument that the tool does not have decides nothing before the end.
+    let text = call("{\"town\": \"x\", oops}");
+    assert_eq!(hermes(&text), (vec![], 0, text.clone()));
+    assert_eq!(hermes(&call("{\"town\": \"x\"}")).1, 1);
+    // Decided: a call that is cut off, and the rest is text.
+    let told = |arguments: &str| vec![("get_weather".to_owned(), arguments.to_owned())];
+    assert_eq!(
+        hermes(&call("{\"city\": \"x\", oops}")),
+        (told("{\"city\":\"x\","), 0, "oops}}</tool_call> done".to_owned())
+    );
+    assert_eq!(
+        hermes("<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x"),
+        (told("{\"city\":\"x"), 0, String::new())
+    );
+    // Its arguments are whole, and what should close it is missing.
+    assert_eq!(
+        hermes("<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}} and more"),
+        (told("{\"city\":\"x\"}"), 1, "and more".to_owned())
+    );
+    assert_eq!(
+        hermes("<function=get_weather><parameter=city>x</parameter>oops"),
+        (told("{\"city\":\"x\"}"), 1, "oops".to_owned())
+    );
+    assert_eq!(
+        hermes("<function=get_weather><parameter=city>x</parameter><parameter=da"),
+        (told("{\"city\":\"x\""), 0, String::new())
+    );
+    // A number that is none is found at the end only: what was told stays what it is, and is no complete call.
+    assert_eq!(hermes(&call("{\"city\": 1x}")), (told("{\"city\":1x}"), 0, "done".to_owned()));
+    // Of an array, one after another; what was told first comes first.
+    let mistral = |text: &str| hear(options(Family::Mistral), std::iter::once(text));
+    let (heard, reply) =
+        mistral("[TOOL_CALLS][{\"name\": \"now\"}, {\"name\": \"add\", \"arguments\": {\"a\": 1}}]");
+    assert_eq!((heard[0].0.as_str(), heard[1].0.as_str(), reply.tool_calls.len()), ("now", "add", 2));
+    let (heard, reply) = mistral(
+        "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"other\", \"arguments\": \"{\\\"a\\\": 1}\"}]",
+    );
+    assert_eq!((heard[0].0.as_str(), heard[1].0.as_str(), reply.tool_calls.len()), ("add", "other", 2));
+    // Said twice, the first counts: it was told.
+    let (heard, reply) = mistral(
+        "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"name\": \"now\", \"arguments\": {}}]",
+    );
+    assert_eq!(heard, [("add".to_owned(), "{\"a\":1}".to_owned())]);
+    assert_eq!(show(&reply), json!(["", "", [["add", {"a": 1}]]]));
 }

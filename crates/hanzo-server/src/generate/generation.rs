@@ -21,8 +21,6 @@ struct Choice {
     parser: Option<OutputParser>,
     /// Calls that began.
     calls: usize,
-    /// Of these, those whose end the parser has not told yet.
-    open: usize,
     ended: bool,
 }
 
@@ -44,13 +42,10 @@ impl Choice {
         match event {
             Parsed::Reasoning(text) => parts.push(Part::Reasoning(text)),
             Parsed::Content(text) => parts.push(Part::Content(text)),
-            Parsed::CallBegan(name) => {
-                parts.push(self.call(name));
-                self.open += 1;
-            }
+            Parsed::CallBegan(name) => parts.push(self.call(name)),
             Parsed::Arguments(text) => parts.push(self.arguments(text)),
             // All of it was told as it came.
-            Parsed::ToolCall(_) if self.open > 0 => self.open -= 1,
+            Parsed::CallEnded(_) => {}
             Parsed::ToolCall(call) => {
                 parts.push(self.call(call.name));
                 parts.push(self.arguments(Value::Object(call.arguments).to_string()));
@@ -82,8 +77,7 @@ pub(crate) struct Generation {
 impl Generation {
     /// A request that the engine has taken; of each choice, what reads its text (`None` for plain text).
     pub(super) fn new(mail: Mail, cancel: Cancel, parsers: Vec<Option<OutputParser>>, log: Log) -> Self {
-        let choices =
-            parsers.into_iter().map(|parser| Choice { parser, calls: 0, open: 0, ended: false }).collect();
+        let choices = parsers.into_iter().map(|parser| Choice { parser, calls: 0, ended: false }).collect();
         Self { mail, cancel, choices, usage: Usage::default(), log }
     }
 
@@ -242,5 +236,50 @@ impl Log {
         if self.prompts && !text.is_empty() {
             tracing::info!(id = &*self.id.text, text, "reply");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hanzo_text::parse::{Family, ParseOptions, Tools};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Without a grammar too, a call is told as it comes, once: and one that breaks off does not swallow the next.
+    #[test]
+    fn calls_are_told_once_whether_they_come_whole_or_piece_by_piece() {
+        let properties = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        let tools = [json!({"name": "weather", "parameters": properties}), json!({"name": "now"})];
+        let options = ParseOptions {
+            family: Family::Hermes,
+            tools: Some(Tools::from_json(&tools)),
+            ..ParseOptions::default()
+        };
+        let mut choice = Choice { parser: Some(OutputParser::new(options)), calls: 0, ended: false };
+        let mut reply = Reply::default();
+        let mut steps = Vec::new();
+        for piece in [
+            "Well. <tool_call>{\"name\": \"weather\", \"arguments\": {\"ci",
+            "ty\": \"Zü",
+            "rich\"}}</tool_call>",
+            "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": 1, oops",
+            "<tool_call>{\"name\": \"now\"}</tool_call>",
+        ] {
+            let parts = choice.read(piece, false);
+            steps.push(parts.len());
+            reply.push(Event { choice: 0, parts, token: None, end: None });
+        }
+        let parts = choice.read("", true);
+        reply.push(Event { choice: 0, parts, token: None, end: None });
+        // "Well."; the call and what there is of its arguments; the rest of them; another, cut off, and text; the third, whole.
+        assert_eq!(steps, [1, 2, 1, 3, 2]);
+        let told: Vec<(usize, &str, &str)> =
+            reply.calls.iter().map(|c| (c.index, c.name.as_str(), c.arguments.as_str())).collect();
+        let wanted =
+            [(0, "weather", "{\"city\":\"Zürich\"}"), (1, "weather", "{\"city\":1,"), (2, "now", "{}")];
+        assert_eq!(told, wanted);
+        assert_eq!(reply.content, "Well.oops");
+        assert_eq!((reply.calls[0].input().is_some(), reply.calls[1].input()), (true, None));
     }
 }

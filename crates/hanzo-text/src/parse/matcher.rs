@@ -22,9 +22,10 @@ const MAX_SKIP_BYTES: usize = 128;
 pub(super) enum Outcome {
     /// It needs more text.
     More,
-    /// The text is no call. `starved` if it only lacks more text, and there is none.
-    Fail { starved: bool },
-    /// These calls, in so many bytes.
+    /// The text is no call, or is one no longer from the byte `end` on, if a part of it was told. `starved` if it only lacks more text, and
+    /// there is none.
+    Fail { starved: bool, end: usize },
+    /// These calls, in so many bytes; [`Matcher::complete`] makes events of them.
     Done(usize, Vec<ToolCall>),
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Matcher {
     name: String,
     arguments: Map<String, Value>,
     calls: Vec<ToolCall>,
-    /// Where the JSON of [`Step::Call`] begins, and where it ends as far as it was looked at.
+    /// Where the JSON of a call begins, and where it ends as far as it was found right.
     json: Option<(usize, usize)>,
     partial: Partial,
 }
@@ -82,11 +83,13 @@ impl Matcher {
         }
     }
 
-    /// Gives out what is known by now of a call that is said in JSON. The text is that of the last [`Matcher::advance`].
-    pub(super) fn partial(&mut self, text: &str, events: &mut Vec<Event>) {
+    /// Gives out what is known by now of a call that is said in JSON or between tags. The text is that of the last
+    /// [`Matcher::advance`]; `certain` if it is a call whatever comes.
+    pub(super) fn partial(&mut self, text: &str, certain: bool, tools: &Tools, events: &mut Vec<Event>) {
         if let Some(json) = self.json.and_then(|(from, to)| text.get(from..to)) {
-            self.partial.advance(json, events);
+            self.partial.advance(json, certain, tools);
         }
+        self.partial.give(events);
     }
 
     /// Whether the call has no mark.
@@ -99,6 +102,16 @@ impl Matcher {
         self.partial.has_begun()
     }
 
+    /// The events of complete calls, of which some were given out as they came.
+    pub(super) fn complete(&mut self, calls: Vec<ToolCall>) -> Vec<Event> {
+        self.partial.complete(calls)
+    }
+
+    /// The ends of the calls that were given out whole.
+    pub(super) fn ended(&self) -> Vec<Event> {
+        self.partial.ended()
+    }
+
     /// Goes on with the text from the rule's beginning; `last` if there will be no more of it.
     pub(super) fn advance(&mut self, text: &str, last: bool, tools: &Tools) -> Outcome {
         loop {
@@ -107,7 +120,7 @@ impl Matcher {
             };
             // Judged by the place that was reached, not by how much text has come: cuts must not matter.
             if self.from > MAX_CALL_BYTES {
-                return Outcome::Fail { starved: false };
+                return self.fail(self.from);
             }
             match self.take(step, text, last, tools) {
                 Found::At(end) => {
@@ -116,24 +129,49 @@ impl Matcher {
                     self.seen = end;
                     self.scanner = Scanner::None;
                 }
-                Found::More if text.len() > MAX_CALL_BYTES => return Outcome::Fail { starved: false },
-                Found::More if last => return Outcome::Fail { starved: true },
+                Found::More if text.len() > MAX_CALL_BYTES => return self.fail(self.right()),
+                Found::More if last => {
+                    self.end_tags();
+                    return Outcome::Fail { starved: true, end: text.len() };
+                }
                 Found::More => return Outcome::More,
-                Found::Fail => return Outcome::Fail { starved: false },
+                Found::Fail => return self.fail(self.right()),
             }
         }
     }
 
+    /// How far the text was found right: of JSON, up to the byte.
+    fn right(&self) -> usize {
+        self.json.map_or(self.from, |(_, end)| end.max(self.from))
+    }
+
+    fn fail(&mut self, end: usize) -> Outcome {
+        self.end_tags();
+        Outcome::Fail { starved: false, end }
+    }
+
+    /// Arguments between tags end with the step that reads them.
+    fn end_tags(&mut self) {
+        let before = self.rule.get(..self.step).unwrap_or_default();
+        if before.iter().any(|step| matches!(step, Step::Pairs(_))) {
+            self.partial.close_tagged();
+        }
+    }
+
     fn finish(&mut self, tools: &Tools) -> Outcome {
+        self.end_tags();
         if !self.name.is_empty() {
             let name = std::mem::take(&mut self.name);
             self.calls.push(ToolCall { name, arguments: std::mem::take(&mut self.arguments) });
         }
         let calls = std::mem::take(&mut self.calls);
         // A word between tags is not yet a call: without arguments it must be the name of a tool that exists.
-        let plausible = |c: &ToolCall| tools.has(&c.name) || !(self.known_only || c.arguments.is_empty());
+        // What follows one that was told is no text either.
+        let told = self.has_begun();
+        let plausible =
+            |c: &ToolCall| told || tools.has(&c.name) || !(self.known_only || c.arguments.is_empty());
         if calls.is_empty() || !calls.iter().all(plausible) {
-            return Outcome::Fail { starved: false };
+            return Outcome::Fail { starved: false, end: self.from };
         }
         Outcome::Done(self.from, calls)
     }
@@ -167,18 +205,19 @@ impl Matcher {
                 None if rest.len() <= MAX_SKIP_BYTES + literal.len() => Found::More,
                 _ => Found::Fail,
             },
-            Step::Call => {
-                let found = self.json(text, |this, json| this.add_calls(json));
-                self.json = Some((self.from, self.seen));
-                found
-            }
-            Step::Args => self.json(text, |this, json| match json {
-                Value::Object(map) => {
-                    this.arguments = map;
-                    true
+            Step::Call => self.json(text, |this, json| this.add_calls(json)),
+            Step::Args => {
+                if !self.partial.is_bare() {
+                    self.partial = Partial::of_arguments(self.name.clone());
                 }
-                _ => false,
-            }),
+                self.json(text, |this, json| match json {
+                    Value::Object(map) => {
+                        this.arguments = map;
+                        true
+                    }
+                    _ => false,
+                })
+            }
             Step::Calls => self.calls(text, last),
             Step::Python => self.python(text),
             Step::Pairs(pairs) => self.pairs(text, pairs, last, tools),
@@ -226,19 +265,27 @@ impl Matcher {
             self.scanner = Scanner::Json(JsonScan::new());
         }
         let Scanner::Json(scan) = &mut self.scanner else { return Found::Fail };
+        let begin = self.json.map_or(self.from, |(begin, _)| begin);
         for byte in text.bytes().skip(self.seen) {
+            self.json = Some((begin, self.seen));
+            // Between characters.
+            if self.seen > MAX_CALL_BYTES && byte & 0xc0 != 0x80 {
+                return Found::Fail;
+            }
             self.seen += 1;
             match scan.push(byte) {
                 Scan::More => {}
                 Scan::Fail => return Found::Fail,
                 Scan::Done => {
                     let end = self.seen;
+                    self.json = Some((begin, end));
                     let json = text.get(self.from..end).and_then(|t| serde_json::from_str(t).ok());
                     let taken = json.is_some_and(|json| accept(self, json));
                     return if taken { Found::At(end) } else { Found::Fail };
                 }
             }
         }
+        self.json = Some((begin, self.seen));
         Found::More
     }
 
@@ -334,7 +381,12 @@ impl Matcher {
             // The newlines next to the tags belong to the tags.
             let value = value.strip_prefix('\n').unwrap_or(value);
             let value = value.strip_suffix('\n').unwrap_or(value);
+            // Judged before it is told, so that cuts do not matter.
+            if close + pairs.value_close.len() > MAX_CALL_BYTES {
+                return Found::Fail;
+            }
             let value = typed(value, tools.parameter(&self.name, key));
+            self.partial.tagged(&self.name, key, &value, tools);
             self.arguments.insert(key.to_owned(), value);
             self.from = close + pairs.value_close.len();
             self.seen = self.from;

@@ -6,9 +6,12 @@
 //! * text that only looks like a call stays content, byte for byte, and no text is an error;
 //! * what is held back is only what may still become a mark or a call.
 //!
-//! A call is given out when it is complete, because until then it may turn out to be text; only where a grammar holds it
-//! ([`ParseOptions::held_calls`]), as it comes. White space between the
-//! parts (after reasoning, before and between calls) belongs to the format and is dropped.
+//! A call is given out as it comes once it is decided that it is one: at once where a grammar holds it
+//! ([`ParseOptions::held_calls`]), else when it has named a tool that exists and begun the value of a first argument that the tool has.
+//! Until then it may turn out to be text; from then on it may only turn out to be cut off, and what cannot be a part of it is content again.
+//! Arguments between tags come one by one. Calls without arguments, of unknown tools, or in syntax that is not JSON's (Python's, and Gemma's
+//! braces) are given out when they are complete. White space between the parts (after reasoning, before and between calls) belongs to the
+//! format and is dropped.
 //!
 //! The text must contain the marks: the detokenizer has to render special tokens (`<tool_call>`, `[TOOL_CALLS]`, …).
 
@@ -42,11 +45,13 @@ pub enum Event {
     Reasoning(String),
     /// More content.
     Content(String),
-    /// A call begins that a grammar holds: its name. Its arguments follow, and [`Event::ToolCall`] at its end.
+    /// A call begins, and will not turn out to be text: its name. Its arguments follow, and [`Event::CallEnded`] if it is complete.
     CallBegan(String),
     /// More of the arguments of the call that began last: JSON, without white space between its tokens.
     Arguments(String),
-    /// A complete call.
+    /// A call that was told is complete: what was told, once more.
+    CallEnded(ToolCall),
+    /// A complete call of which nothing was told before.
     ToolCall(ToolCall),
 }
 
@@ -57,7 +62,7 @@ pub struct Reply {
     pub reasoning: String,
     /// The content; empty if there was none.
     pub content: String,
-    /// The calls, in order.
+    /// The complete calls, in order.
     pub tool_calls: Vec<ToolCall>,
 }
 
@@ -69,7 +74,7 @@ impl Reply {
             Event::Content(text) => self.content.push_str(&text),
             // What was said of a call before its end is said again then.
             Event::CallBegan(_) | Event::Arguments(_) => {}
-            Event::ToolCall(call) => self.tool_calls.push(call),
+            Event::CallEnded(call) | Event::ToolCall(call) => self.tool_calls.push(call),
         }
     }
 }
@@ -103,6 +108,12 @@ impl Tools {
         self.parameters.is_empty()
     }
 
+    /// Whether there is a tool of that name that has, or may have, an argument of that name.
+    fn takes(&self, tool: &str, argument: &str) -> bool {
+        let properties = self.parameters.get(tool);
+        properties.is_some_and(|properties| properties.is_empty() || properties.contains_key(argument))
+    }
+
     fn parameter(&self, tool: &str, name: &str) -> Option<&Value> {
         self.parameters.get(tool)?.get(name)
     }
@@ -118,8 +129,8 @@ pub struct ParseOptions {
     /// Reasoning is told apart; otherwise its marks are content.
     pub split_reasoning: bool,
     /// A grammar holds the calls of this reply, once their mark is there (calls without a mark only in the generic format): they
-    /// cannot turn out to be text, and are given out as they come. One that the reply's end cuts off stays without
-    /// [`Event::ToolCall`].
+    /// cannot turn out to be text, and are given out from their first bracket on. One that the reply's end cuts off stays without
+    /// [`Event::CallEnded`].
     pub held_calls: bool,
     /// The prompt ended inside reasoning (see [`Capabilities::opens_reasoning`](crate::template::Capabilities)).
     pub starts_in_reasoning: bool,
@@ -311,30 +322,25 @@ impl OutputParser {
         while let Some(matcher) = self.attempts.first_mut() {
             let text = self.pending.get(self.passed..).unwrap_or("");
             let outcome = matcher.advance(text, last, &self.tools);
-            if self.held_calls && (!matcher.is_bare() || self.holds_bare) {
-                matcher.partial(text, events);
-            }
-            match outcome {
+            let certain = self.held_calls && (!matcher.is_bare() || self.holds_bare);
+            matcher.partial(text, certain, &self.tools, events);
+            let (len, ends) = match outcome {
                 Outcome::More => return false,
-                Outcome::Fail { .. } if matcher.has_begun() => {
-                    // What was given out as a call is not text too.
-                    self.attempts.clear();
-                    self.passed += text.len();
-                    return true;
-                }
-                Outcome::Fail { starved } => {
+                // What was given out as a call is not text too; what comes behind it is looked at afresh.
+                Outcome::Fail { end, .. } if matcher.has_begun() => (end, matcher.ended()),
+                Outcome::Fail { starved, .. } => {
                     self.attempts.remove(0);
                     self.starved += u32::from(starved);
+                    continue;
                 }
-                Outcome::Done(len, calls) => {
-                    self.attempts.clear();
-                    self.passed += len;
-                    self.blank.clear();
-                    events.extend(calls.into_iter().map(Event::ToolCall));
-                    (self.at_start, self.trim, self.after_call) = (true, true, true);
-                    return true;
-                }
-            }
+                Outcome::Done(len, calls) => (len, matcher.complete(calls)),
+            };
+            events.extend(ends);
+            self.attempts.clear();
+            self.passed += len;
+            self.blank.clear();
+            (self.at_start, self.trim, self.after_call) = (true, true, true);
+            return true;
         }
         // No call: its first character is text, and what follows is looked at afresh.
         let first = self.rest().chars().next().map_or(0, char::len_utf8);

@@ -71,7 +71,7 @@ impl Printer {
                 Event::Reasoning(text) => self.print(Part::Reasoning, &text)?,
                 Event::Content(text) => self.print(Part::Answer, &text)?,
                 // None were offered, so none are parsed.
-                Event::CallBegan(_) | Event::Arguments(_) | Event::ToolCall(_) => {}
+                Event::CallBegan(_) | Event::Arguments(_) | Event::CallEnded(_) | Event::ToolCall(_) => {}
             }
         }
         Ok(())
