@@ -46,16 +46,49 @@ fn node_with(package: &str) -> Option<PathBuf> {
 
 /// Runs `SCRIPT BASE_URL`, which must end well.
 async fn run(interpreter: PathBuf, script: &str, path: &str) {
+    run_with(interpreter, &[script], path).await;
+}
+
+/// Runs a program with a server whose address and key it gets as its last argument and by the names that the examples read. Returns what
+/// it said.
+async fn run_with(program: PathBuf, args: &[&str], path: &str) -> String {
     let config = Config { api_keys: vec!["sesame".to_owned()], ..Config::default() };
     let server = start_with(config, &LoadSettings::default()).await;
-    let url = format!("http://{}{path}", server.address);
-    let mut command = Command::new(interpreter);
+    let url = format!("http://{}", server.address);
+    let mut command = Command::new(program);
+    command.args(args).arg(format!("{url}{path}")).env("HANZO_URL", &url).env("HANZO_API_KEY", "sesame");
     // No bytecode beside the sources.
-    command.current_dir(CLIENTS).env("PYTHONDONTWRITEBYTECODE", "1").args([script, &url]);
+    command.current_dir(CLIENTS).env("PYTHONDONTWRITEBYTECODE", "1");
     let out = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     print!("{}", text(&out.stdout));
+    text(&out.stdout)
+}
+
+/// The examples end well, and end with a colour.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_examples_work() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let path = |name: &str| examples.join(name).to_str().unwrap().to_owned();
+    let mut said = Vec::new();
+    if works(Path::new("curl"), &["--version"]) {
+        said.push(run_with("bash".into(), &[&path("chat.sh")], "").await);
+    } else {
+        skip::<()>("curl is missing");
+    }
+    if let Some(python) = python_with("openai") {
+        said.push(run_with(python, &[&path("chat.py")], "").await);
+    }
+    if let Some(node) = node_with("openai") {
+        // As text, so that its packages are those of this folder.
+        let script = std::fs::read_to_string(path("chat.mjs")).unwrap();
+        said.push(run_with(node, &["--input-type=module", "--eval", &script], "").await);
+    }
+    for text in said {
+        let last = text.trim_end().lines().last().unwrap_or_default();
+        assert!(["red", "green", "blue"].iter().any(|colour| last.contains(colour)), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
