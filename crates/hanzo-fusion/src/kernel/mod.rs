@@ -2,6 +2,7 @@
 //!
 //! * [`build`]: what kernels are written with.
 //! * [`ir`]: what they are: typed values in structured blocks.
+//! * [`names`]: what a kernel and its buffers may be called.
 //! * [`verify`]: types, scopes, and that every barrier is met by all.
 //! * [`opt`]: constants folded, common subexpressions merged, dead code gone.
 //! * [`interpret`]: runs a kernel on the CPU, a whole workgroup in lockstep, and reports races, stray accesses and undefined reads.
@@ -17,6 +18,7 @@ pub mod cost;
 pub mod emit;
 pub mod interpret;
 pub mod ir;
+pub mod names;
 pub mod opt;
 pub mod print;
 pub mod verify;

@@ -6,11 +6,11 @@
 use std::collections::HashSet;
 use std::panic::Location;
 
-use super::KernelError;
 use super::ir::{
     Access, BinOp, Block, Builtin, Cast, Elem, Frag, Fragment, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp,
     ValueId, Var,
 };
+use super::{KernelError, names};
 
 /// How far a value is known to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,14 +88,17 @@ impl Verifier<'_> {
         let names = names.chain(k.shared.iter().map(|s| &s.name)).chain(k.tables.iter().map(|t| &t.name));
         let mut seen = HashSet::new();
         for name in names.chain([&k.name]) {
-            let mut chars = name.chars();
-            let head = chars.next().is_some_and(|c| c.is_ascii_lowercase());
-            if !head || !chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
-                return self.fault(format!("`{name}` is not a lower-case C identifier"));
+            if let Some(fault) = names::fault(name) {
+                return self.fault(format!("`{name}` {fault}"));
             }
-            if !seen.insert(name) {
+            if !seen.insert(name.clone()) {
                 return self.fault(format!("`{name}` is declared twice"));
             }
+        }
+        if let Some(name) = names::derived(k).find(|name| seen.contains(name)) {
+            return self.fault(format!(
+                "`{name}` is declared twice: what belongs to the kernel is called so in its text"
+            ));
         }
         if k.params.iter().any(|p| matches!(p.ty, Scalar::Bool | Scalar::F16)) {
             return self.fault("parameters are i32, u32 or f32");

@@ -8,11 +8,11 @@
 
 use std::fmt::Write;
 
-use super::super::Dialect;
 use super::super::ir::{
     Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel, Mem, Op,
     Scalar, Ty, UnOp, ValueId,
 };
+use super::super::{Dialect, names};
 
 /// Beyond this an expression gets a name of its own.
 const MAX_EXPRESSION: usize = 72;
@@ -33,7 +33,8 @@ pub fn definition(kernel: &Kernel, dialect: Dialect) -> String {
     }
     let _ = writeln!(out, "// {} invocations in subgroups of {}.", kernel.workgroup, kernel.subgroup);
     for table in &kernel.tables {
-        let _ = write!(out, "HZ_TABLE uint {}_{}[{}] = {{", kernel.name, table.name, table.words.len());
+        let _ =
+            write!(out, "HZ_TABLE uint {}[{}] = {{", names::table(kernel, &table.name), table.words.len());
         for (i, word) in table.words.iter().enumerate() {
             out.push_str(if i % 12 == 0 { "\n    " } else { " " });
             let _ = write!(out, "0x{word:x}u,");
@@ -89,7 +90,7 @@ fn head(out: &mut String, kernel: &Kernel, dialect: Dialect) {
         }
         Dialect::Metal => {
             if !kernel.params.is_empty() {
-                let _ = write!(out, "struct {}_params {{", kernel.name);
+                let _ = write!(out, "struct {} {{", names::params(kernel));
                 for p in &kernel.params {
                     let _ = write!(out, " {} {};", scalar(p.ty), p.name);
                 }
@@ -106,7 +107,7 @@ fn head(out: &mut String, kernel: &Kernel, dialect: Dialect) {
                 .collect();
             if !kernel.params.is_empty() {
                 let n = kernel.buffers.len();
-                args.push(format!("constant {}_params& hz_params [[buffer({n})]]", kernel.name));
+                args.push(format!("constant {}& hz_params [[buffer({n})]]", names::params(kernel)));
             }
             args.extend(
                 [
@@ -213,9 +214,7 @@ impl Printer<'_> {
                 (s.name.clone(), s.elem)
             }
             // Tables stand outside of the kernel, so their names carry its name.
-            Mem::Table(t) => {
-                (format!("{}_{}", self.kernel.name, self.kernel.tables[t as usize].name), Elem::U32)
-            }
+            Mem::Table(t) => (names::table(self.kernel, &self.kernel.tables[t as usize].name), Elem::U32),
         }
     }
 
