@@ -60,8 +60,10 @@ fn every_kernel_compiles_for_every_architecture_without_spills() {
     // Kept, for who wants to read what was compiled.
     std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels.cu"), &source).unwrap();
     let mut table: HashMap<&str, Vec<Usage>> = HashMap::new();
-    for arch in ARCHITECTURES {
-        let out = nvrtc.compile(&source, arch).unwrap_or_else(|log| panic!("{arch}: {log}"));
+    let compiled = tools::in_parallel(&ARCHITECTURES, |arch| {
+        nvrtc.compile(&source, arch).unwrap_or_else(|log| panic!("{arch}: {log}"))
+    });
+    for (arch, out) in ARCHITECTURES.into_iter().zip(&compiled) {
         let bodies = bodies(&out.ptx);
         for kernel in &kernels {
             let name = kernel.name.as_str();

@@ -23,6 +23,7 @@ pub mod quantize;
 pub mod reduce;
 pub mod registry;
 pub mod rope;
+pub mod select;
 pub mod top_k;
 pub mod variants;
 pub mod weights;

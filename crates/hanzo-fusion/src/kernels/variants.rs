@@ -1,24 +1,32 @@
 //! Plain variants of kernels, chosen by name: two of a kind can be compared in one binary. All give the same bits, or the difference is a fault.
+//!
+//! What was chosen is one [`Variants`], which [`super::registry`] and [`super::select`] are given; nothing here reads the environment.
 
 use thiserror::Error;
 
-use super::matmul::gemm::Rung;
+use super::matmul::gemm::{Rung, Tile};
+
+/// Chooses [`Rung::F32`].
+pub const QGEMM: &str = "HANZO_QGEMM_FALLBACK";
+/// Chooses [`Rung::Column`].
+pub const QGEMM_TILE: &str = "HANZO_QGEMM_TILE_FALLBACK";
+/// Chooses [`Variants::plain_matvec`].
+pub const QMATVEC: &str = "HANZO_QMATVEC_FALLBACK";
+/// Chooses [`Variants::unsplit_attention`].
+pub const ATTENTION: &str = "HANZO_ATTENTION_FALLBACK";
 
 /// The variables that choose plain variants, and what each does.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     (
-        "HANZO_QGEMM_FALLBACK",
+        QGEMM,
         "1 contracts many rows with tiles of f32 instead of packed integer dots (same bits, other speed)",
     ),
+    (QGEMM_TILE, "1 contracts many rows with one output an invocation and no tiles (same bits, other speed)"),
     (
-        "HANZO_QGEMM_TILE_FALLBACK",
-        "1 contracts many rows with one output an invocation and no tiles (same bits, other speed)",
+        QMATVEC,
+        "1 contracts few rows with one output an invocation, a gate and what it gates apart (same bits, other speed)",
     ),
-    ("HANZO_QMATVEC_FALLBACK", "1 contracts few rows with one output an invocation (same bits, other speed)"),
-    (
-        "HANZO_ATTENTION_FALLBACK",
-        "1 never splits a sequence's keys among workgroups (same bits, other speed)",
-    ),
+    (ATTENTION, "1 never splits a sequence's keys among workgroups (same bits, other speed)"),
 ];
 
 /// Which variants run.
@@ -54,22 +62,48 @@ impl Variants {
     /// # Errors
     /// [`VariantError`] for anything but 0, 1 and nothing.
     pub fn from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, VariantError> {
-        let chosen = |at: usize| {
-            let Some(&(name, _)) = ENVIRONMENT.get(at) else { return Ok(false) };
-            match lookup(name).as_deref() {
-                None | Some("" | "0") => Ok(false),
-                Some("1") => Ok(true),
-                Some(value) => Err(VariantError { name, value: value.to_owned() }),
-            }
+        let chosen = |name: &'static str| match lookup(name).as_deref() {
+            None | Some("" | "0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(value) => Err(VariantError { name, value: value.to_owned() }),
         };
-        let [floats, columns, matvec, attention] = [chosen(0)?, chosen(1)?, chosen(2)?, chosen(3)?];
-        let gemm = match (columns, floats) {
+        let gemm = match (chosen(QGEMM_TILE)?, chosen(QGEMM)?) {
             (true, _) => Rung::Column,
             (false, true) => Rung::F32,
-            (false, false) => Rung::Dot4,
+            (false, false) => Self::default().gemm,
         };
-        Ok(Self { gemm, plain_matvec: matvec, unsplit_attention: attention })
+        Ok(Self { gemm, plain_matvec: chosen(QMATVEC)?, unsplit_attention: chosen(ATTENTION)? })
     }
+
+    /// What names of kernels have of a rung; nothing of the usual one.
+    pub fn rung_name(rung: Rung) -> &'static str {
+        match rung {
+            Rung::F32 => "f32",
+            Rung::Column => "column",
+            _ => "",
+        }
+    }
+
+    /// The variable that chooses a rung, where one is needed.
+    pub fn rung_variable(rung: Rung) -> Option<&'static str> {
+        match rung {
+            Rung::F32 => Some(QGEMM),
+            Rung::Column => Some(QGEMM_TILE),
+            _ => None,
+        }
+    }
+
+    /// The tile that a rung takes for prompts: operands as f32 are four times as large as packed ones.
+    pub fn prompt_tile(rung: Rung) -> Tile {
+        match rung {
+            Rung::F32 => Tile { n: 4, m: 4, ..Tile::LARGE },
+            Rung::Column => Self::PLAIN_TILE,
+            _ => Tile::LARGE,
+        }
+    }
+
+    /// The tile of one output an invocation, for few rows and many.
+    pub const PLAIN_TILE: Tile = Tile { tx: 128, ty: 1, n: 1, m: 4 };
 }
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 
 #![allow(dead_code)]
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use hanzo_fusion::kernel::emit::c;
 use hanzo_fusion::kernel::ir::{Block, Op};
 use hanzo_fusion::kernel::opt::optimize;
 use hanzo_fusion::kernel::{Dialect, Kernel};
 use hanzo_fusion::kernels::registry;
 
-/// Every registered kernel for subgroups of that many lanes, optimized, under its instance's name.
+/// Every registered kernel for subgroups of that many lanes that stands for others, optimized, under its instance's name.
 pub(crate) fn registered(subgroup: u32) -> Vec<Kernel> {
-    let named = registry::instances(subgroup).map(|(_, instance)| {
+    let named = registry::instances(subgroup).filter(|(_, i)| i.representative).map(|(_, instance)| {
         let mut kernel = optimize(&instance.kernel.unwrap_or_else(|e| panic!("{e}")));
         kernel.name = instance.name;
         kernel
@@ -30,6 +33,26 @@ pub(crate) fn source(kernels: &[Kernel], dialect: Dialect) -> String {
         text.push_str(&c::definition(kernel, dialect));
     }
     text
+}
+
+/// `f` of every item, in the items' order; as many at a time as the machine has cores.
+pub(crate) fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(items.len()) {
+            scope.spawn(|| {
+                let take = || next.fetch_add(1, Ordering::Relaxed);
+                while let Some((item, result)) =
+                    Some(take()).and_then(|at| items.get(at).zip(results.get(at)))
+                {
+                    *result.lock().unwrap() = Some(f(item));
+                }
+            });
+        }
+    });
+    results.into_iter().map(|r| r.into_inner().unwrap().unwrap()).collect()
 }
 
 /// Whether a packed dot product stands in a loop of the kernel.

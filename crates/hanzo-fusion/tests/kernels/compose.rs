@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 
-use hanzo_fusion::graph::{Activation, Builder, Op, Value};
+use hanzo_fusion::graph::{Activation, AttentionSpec, Builder, Op, RopeSpec, RopeStyle, Rows, Value, Weight};
 use hanzo_fusion::kernel::interpret::BufferData;
-use hanzo_fusion::kernels::compose::{Binding, ComposeError, compose};
+use hanzo_fusion::kernels::compose::{Binding, ComposeError, Composed, compose, group};
+use hanzo_fusion::step::KvLayer;
 use hanzo_fusion::{LaunchKind, Plan, PlanOptions};
 use hanzo_quant::canonical::QuantizedRow;
 use hanzo_quant::{QuantType, math};
 
 use crate::harness::{Check, Rng, bits, everywhere, words};
-use crate::rows::rms_norm;
+use crate::rows::{rms_norm, row_fold};
 
 /// A graph whose middle is row-wise: a value that three read, one of every pointwise op, a norm and the quantizer behind it.
 fn plan(cols: usize, fuse: bool) -> Plan {
@@ -38,7 +39,26 @@ fn plan(cols: usize, fuse: bool) -> Plan {
     Plan::new(&b.finish(logits).unwrap(), PlanOptions { fuse }).unwrap()
 }
 
-/// Rows of a value, op by op.
+/// Each group of a row alone.
+fn by_group(x: &[f32], group: usize, f: impl FnMut(&[f32]) -> Vec<f32>) -> Vec<f32> {
+    x.chunks(group).flat_map(f).collect()
+}
+
+/// As the CPU's: the variance is that of the differences from the rounded mean.
+fn layer_norm(x: &[f32], weight: Option<&[f32]>, bias: Option<&[f32]>, eps: f32) -> Vec<f32> {
+    let n = x.len() as f32;
+    let mean = row_fold(x, |acc, x| acc + x) / n;
+    let squares = row_fold(x, |acc, x| (x - mean).mul_add(x - mean, acc));
+    let inv = 1.0 / (squares / n + eps).sqrt();
+    let one = |(i, &x): (usize, &f32)| {
+        let x = (x - mean) * inv;
+        let x = weight.map_or(x, |w| x * w[i]);
+        bias.map_or(x, |b| x + b[i])
+    };
+    x.iter().enumerate().map(one).collect()
+}
+
+/// Rows of a value, op by op. Of a value that is slots, the row is all slots of its token.
 fn evaluate(plan: &Plan, v: Value, row: &HashMap<Value, Vec<f32>>, weights: &[Vec<f32>]) -> Vec<f32> {
     let of = |v: &Value| row[v].clone();
     let with = |x: &Value, f: &dyn Fn(usize, f32) -> f32| {
@@ -49,83 +69,312 @@ fn evaluate(plan: &Plan, v: Value, row: &HashMap<Value, Vec<f32>>, weights: &[Ve
         Op::Mul { a, b } => with(a, &|i, x| x * row[b][i]),
         Op::Scale { x, factor } => with(x, &|_, x| x * factor),
         Op::Activate { x, f: Activation::Silu } => with(x, &|_, x| math::silu(x)),
+        Op::Activate { x, f: Activation::GeluTanh } => with(x, &|_, x| math::gelu_tanh(x)),
+        Op::Activate { x, f: Activation::Gelu } => with(x, &|_, x| math::gelu_erf(x)),
+        Op::Activate { x, f: Activation::Relu } => with(x, &|_, x| if x > 0.0 { x } else { 0.0 }),
         Op::Softcap { x, cap } => with(x, &|_, x| cap * math::tanh(x / cap)),
         Op::AddWeight { x, weight } => with(x, &|i, x| x + weights[weight.index()][i]),
         Op::MulWeight { x, weight } => with(x, &|i, x| x * weights[weight.index()][i]),
-        Op::RmsNorm { x, weight, eps, .. } => rms_norm(&of(x), &weights[weight.unwrap().index()], *eps),
+        Op::RmsNorm { x, weight, group, eps } => by_group(&of(x), *group, |x| match weight {
+            Some(w) => rms_norm(x, &weights[w.index()], *eps),
+            None => rms_norm(x, &vec![1.0; x.len()], *eps),
+        }),
+        Op::LayerNorm { x, weight, bias, group, eps } => {
+            let vector = |w: &Option<Weight>| w.map(|w| weights[w.index()].as_slice());
+            by_group(&of(x), *group, |x| layer_norm(x, vector(weight), vector(bias), *eps))
+        }
+        Op::Softmax { x } => {
+            let max = row[x].iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m });
+            let exps = with(x, &|_, x| math::exp(x - max));
+            let sum = row_fold(&exps, |acc, x| acc + x);
+            exps.iter().map(|x| x / sum).collect()
+        }
+        Op::NormalizeSum { x, floor } => {
+            let sum = row_fold(&row[x], |acc, x| acc + x);
+            with(x, &|_, x| x / if sum > *floor { sum } else { *floor })
+        }
+        Op::SliceCols { x, start, len } => row[x][*start..start + len].to_vec(),
+        Op::CombineSlots { x, weights: shares } => {
+            let cols = row[x].len() / row[shares].len();
+            let one = |i: usize| {
+                row[shares].iter().enumerate().fold(0f32, |sum, (j, w)| w.mul_add(row[x][j * cols + i], sum))
+            };
+            (0..cols).map(one).collect()
+        }
         op => panic!("{}", op.name()),
     }
 }
 
+const ROWS: usize = 3;
+
+/// A composed kernel on random rows.
+fn check(plan: &Plan, nodes: &[Value], made: &Composed, rng: &mut Rng) -> Check {
+    let weights: Vec<_> = plan.graph.weights.iter().map(|w| rng.floats(w.n_in)).collect();
+    // Elements of a token's row: of slots, of all of them.
+    let width = |v: Value| {
+        let shape = plan.graph.node(v).unwrap().shape;
+        let slots = if let Rows::Slots(k) = shape.rows { k } else { 1 };
+        slots * shape.cols
+    };
+    let read = |b: &&Binding| matches!(b, Binding::Value(v) if !nodes.contains(v));
+    let mut results: HashMap<Value, Vec<f32>> = HashMap::new();
+    for binding in made.bindings.iter().filter(read) {
+        let Binding::Value(v) = *binding else { continue };
+        results.insert(v, rng.floats(ROWS * width(v)));
+    }
+    let given = results.clone();
+    let mut codes: HashMap<Value, QuantizedRow> = HashMap::new();
+    for &v in nodes {
+        if let Some(Op::Quantize { x }) = plan.op(v) {
+            codes.insert(v, QuantizedRow::new(&results[x]));
+            continue;
+        }
+        let mut all = Vec::new();
+        for r in 0..ROWS {
+            let row = |(v, x): (&Value, &Vec<f32>)| (*v, x[r * width(*v)..(r + 1) * width(*v)].to_vec());
+            all.extend(evaluate(plan, v, &results.iter().map(row).collect(), &weights));
+        }
+        results.insert(v, all);
+    }
+    let (mut buffers, mut want) = (Vec::new(), Vec::new());
+    for (i, binding) in made.bindings.iter().enumerate() {
+        let name: &'static str = made.kernel.buffers[i].name.clone().leak();
+        match binding {
+            Binding::Weight(w) => buffers.push((name, BufferData::of_f32(&weights[w.index()]))),
+            Binding::Value(v) if given.contains_key(v) => buffers.push((name, BufferData::of_f32(&given[v]))),
+            Binding::Value(v) => {
+                buffers.push((name, BufferData::empty(ROWS * width(*v))));
+                want.push((name, bits(&results[v])));
+            }
+            Binding::Codes(v) => {
+                buffers.push((name, BufferData::empty(codes[v].codes.len() / 4)));
+                want.push((name, words(&codes[v].codes).collect()));
+            }
+            Binding::Scales(v) => {
+                buffers.push((name, BufferData::empty(codes[v].d.len())));
+                want.push((name, bits(&codes[v].d)));
+            }
+        }
+    }
+    Check::new(&made.kernel, [ROWS as u32, 1, 1], buffers, &[], want)
+}
+
+fn names(plan: &Plan, nodes: &[Value]) -> String {
+    nodes.iter().map(|v| plan.op(*v).unwrap().name()).collect::<Vec<_>>().join("+")
+}
+
 /// Every launch of the plan that can be composed, on random rows; and the names of its ops.
-fn composed(plan: &Plan, cols: usize, subgroup: u32) -> Vec<(String, Check)> {
+fn composed(plan: &Plan, subgroup: u32) -> Vec<(String, Check)> {
     let mut rng = Rng(60);
-    let weights: Vec<_> = plan.graph.weights.iter().map(|_| rng.floats(cols)).collect();
-    let rows = 3;
     let mut out = Vec::new();
     for launch in plan.launches.iter().filter(|l| matches!(l.kind, LaunchKind::Rows(_))) {
         let made = match compose(plan, launch, subgroup) {
             Ok(made) => made,
-            Err(ComposeError::Op("embed" | "select_outputs") | ComposeError::Rows) => continue,
+            Err(ComposeError::Op { op: "embed" | "select_outputs", .. }) => continue,
             Err(e) => panic!("{e}"),
         };
-        let values: HashMap<Value, Vec<f32>> =
-            launch.reads.iter().map(|&v| (v, rng.floats(rows * cols))).collect();
-        let mut results: HashMap<Value, Vec<f32>> = values.clone();
-        let mut codes: HashMap<Value, QuantizedRow> = HashMap::new();
-        for &v in &launch.nodes {
-            let mut all = Vec::new();
-            if let Some(Op::Quantize { x }) = plan.op(v) {
-                codes.insert(v, QuantizedRow::new(&results[x]));
-                continue;
-            }
-            for r in 0..rows {
-                let row = results.iter().map(|(v, x)| (*v, x[r * cols..(r + 1) * cols].to_vec())).collect();
-                all.extend(evaluate(plan, v, &row, &weights));
-            }
-            results.insert(v, all);
-        }
-        let (mut buffers, mut want) = (Vec::new(), Vec::new());
-        for (i, binding) in made.bindings.iter().enumerate() {
-            let name: &'static str = made.kernel.buffers[i].name.clone().leak();
-            match binding {
-                Binding::Weight(w) => buffers.push((name, BufferData::of_f32(&weights[w.index()]))),
-                Binding::Value(v) if values.contains_key(v) => {
-                    buffers.push((name, BufferData::of_f32(&values[v])))
-                }
-                Binding::Value(v) => {
-                    buffers.push((name, BufferData::empty(rows * cols)));
-                    want.push((name, bits(&results[v])));
-                }
-                Binding::Codes(v) => {
-                    buffers.push((name, BufferData::empty(rows * cols / 4)));
-                    want.push((name, words(&codes[v].codes).collect()));
-                }
-                Binding::Scales(v) => {
-                    buffers.push((name, BufferData::empty(rows * cols / 32)));
-                    want.push((name, bits(&codes[v].d)));
-                }
-            }
-        }
-        let ops: Vec<_> = launch.nodes.iter().map(|v| plan.op(*v).unwrap().name()).collect();
-        out.push((ops.join("+"), Check::new(&made.kernel, [rows as u32, 1, 1], buffers, &[], want)));
+        out.push((names(plan, &launch.nodes), check(plan, &launch.nodes, &made, &mut rng)));
     }
     out
 }
 
 #[test]
 fn row_wise_groups_are_composed_of_their_ops() {
-    let names: Vec<_> = composed(&plan(320, true), 320, 32).into_iter().map(|c| c.0).collect();
+    let names: Vec<_> = composed(&plan(320, true), 32).into_iter().map(|c| c.0).collect();
     let group = "silu+mul+add_weight+softcap+mul_weight+add+scale+add+rms_norm+quantize";
     assert_eq!(names, [group], "one launch, one kernel");
     for cols in [32usize, 320] {
         for fuse in [true, false] {
             // Quotients are 2.5 ulp off on Vulkan, and what follows from them.
             everywhere(&format!("compose_{cols}_{fuse}"), 1 << 10, |subgroup| {
-                composed(&plan(cols, fuse), cols, subgroup).into_iter().map(|c| c.1).collect()
+                composed(&plan(cols, fuse), subgroup).into_iter().map(|c| c.1).collect()
             });
         }
     }
+}
+
+/// `f(gate) · up` behind its two contractions.
+fn gated(f: Activation) -> Plan {
+    let (cols, wide) = (64, 320);
+    let mut b = Builder::new(64);
+    let table = b.matrix("embed", 64, cols, QuantType::Q8_0);
+    let [gate, up] = ["gate", "up"].map(|n| b.matrix(n, wide, cols, QuantType::Q8_0));
+    let down = b.matrix("down", 64, wide, QuantType::Q8_0);
+    let x = b.embed(table);
+    let (gate, up) = (b.matmul(x, gate), b.matmul(x, up));
+    let gate = b.activate(gate, f);
+    let y = b.mul(gate, up);
+    let y = b.matmul(y, down);
+    let y = b.select_outputs(y);
+    let head = b.matrix("head", 64, cols, QuantType::Q8_0);
+    let logits = b.matmul(y, head);
+    Plan::new(&b.finish(logits).unwrap(), PlanOptions::default()).unwrap()
+}
+
+/// SwiGLU and GeGLU in both forms of GELU, as kernels of their own: what a contraction without an epilogue leaves to be done.
+#[test]
+fn geglu_and_swiglu_numeric() {
+    for (f, name) in [
+        (Activation::Silu, "silu+mul+quantize"),
+        (Activation::GeluTanh, "gelu_tanh+mul+quantize"),
+        (Activation::Gelu, "gelu+mul+quantize"),
+    ] {
+        let plan = gated(f);
+        let rest = plan.launches.iter().find_map(|l| match l.kind {
+            LaunchKind::Contract { anchors: 2, .. } => Some(&l.nodes[2..]),
+            _ => None,
+        });
+        let rest = rest.unwrap();
+        assert_eq!(names(&plan, rest), name);
+        // The products alone, then with their quantizer.
+        for nodes in [&rest[..2], rest] {
+            // The sigmoid's quotient, and what it does to a code.
+            let ulps = if nodes.len() == 2 { 16 } else { 1 << 10 };
+            everywhere(&format!("glu_{f:?}_{}", nodes.len()), ulps, |subgroup| {
+                let made = group(&plan, nodes, subgroup).unwrap();
+                vec![check(&plan, nodes, &made, &mut Rng(61))]
+            });
+        }
+    }
+}
+
+/// The other row-wise ops: norms of rows and of heads, with and without weights, softmax and shares, slices, experts' slots put together.
+fn others(cols: usize, fuse: bool) -> Plan {
+    let mut b = Builder::new(64);
+    let table = b.matrix("embed", 64, cols, QuantType::Q8_0);
+    let square = b.matrix("square", cols, cols, QuantType::Q8_0);
+    let double = b.matrix("double", 2 * cols, cols, QuantType::Q8_0);
+    let router = b.matrix("router", 8, cols, QuantType::F32);
+    let experts = b.experts("experts", 8, cols, cols, QuantType::Q8_0);
+    let head = b.matrix("head", 64, cols, QuantType::Q8_0);
+    let [weight, bias, post] = ["weight", "bias", "post"].map(|n| b.vector(n, cols, QuantType::F32));
+    let per_head = b.vector("per_head", 16, QuantType::F32);
+    let x = b.embed(table);
+    let y = b.matmul(x, double);
+    let (left, right) = (b.slice_cols(y, 0, cols), b.slice_cols(y, cols, cols));
+    let left = b.layer_norm(left, Some(weight), Some(bias), 1e-5);
+    let right = b.rms_norm_heads(right, per_head, 1e-6);
+    let right = b.rms_norm_groups(right, None, 32, 1e-6);
+    let right = b.activate(right, Activation::Relu);
+    let y = b.add(left, right);
+    let y = b.layer_norm(y, None, None, 1e-12);
+    let y = b.softmax(y);
+    let y = b.matmul(y, square);
+    let y = b.normalize_sum(y, 3.0);
+    let y = b.layer_norm(y, Some(post), None, 1e-5);
+    let routed = b.matmul(y, router);
+    let p = b.softmax(routed);
+    let ids = b.top_k(p, 2);
+    let shares = b.gather_cols(p, ids);
+    let shares = b.normalize_sum(shares, 1e-3);
+    let slots = b.moe_matmul(y, experts, ids);
+    let y = b.combine_slots(slots, shares);
+    let y = b.add(x, y);
+    let y = b.rms_norm(y, weight, 1e-5);
+    // Experts want all rows: what is before them is not narrowed to those that are wanted.
+    let slots = b.moe_matmul(y, experts, ids);
+    let z = b.combine_slots(slots, shares);
+    let y = b.add(y, z);
+    let y = b.select_outputs(y);
+    let logits = b.matmul(y, head);
+    Plan::new(&b.finish(logits).unwrap(), PlanOptions { fuse }).unwrap()
+}
+
+/// The longest runs of nodes of each row-wise launch that compose.
+fn runs<'p>(plan: &'p Plan) -> Vec<&'p [Value]> {
+    let mut out = Vec::new();
+    for launch in plan.launches.iter().filter(|l| matches!(l.kind, LaunchKind::Rows(_))) {
+        let mut rest = launch.nodes.as_slice();
+        while !rest.is_empty() {
+            let n = (1..=rest.len()).take_while(|n| group(plan, &rest[..*n], 32).is_ok()).last();
+            let (run, after) = rest.split_at(n.unwrap_or(1));
+            out.extend(n.map(|_| run));
+            rest = after;
+        }
+    }
+    out
+}
+
+#[test]
+fn every_row_wise_op_composes() {
+    let fused = others(64, true);
+    let found: Vec<_> = runs(&fused).into_iter().map(|nodes| names(&fused, nodes)).collect();
+    for run in [
+        "slice_cols+slice_cols+layer_norm+rms_norm+rms_norm+relu+add+layer_norm+softmax+quantize",
+        "combine_slots+add+rms_norm+quantize",
+    ] {
+        assert!(found.iter().any(|f| f == run), "no {run} in {found:#?}");
+    }
+    for cols in [32usize, 192] {
+        for fuse in [true, false] {
+            let plan = others(cols, fuse);
+            let runs = runs(&plan);
+            // Quotients, one after the other, and a row that is scaled by their sum.
+            everywhere(&format!("compose_others_{cols}_{fuse}"), 1 << 12, |subgroup| {
+                let mut rng = Rng(62);
+                let one =
+                    |nodes: &&[Value]| check(&plan, nodes, &group(&plan, nodes, subgroup).unwrap(), &mut rng);
+                runs.iter().map(one).collect()
+            });
+        }
+    }
+}
+
+/// What is not composed says why, and what does it instead.
+#[test]
+fn what_is_no_row_of_bodies_is_refused_with_its_reason() {
+    let mut b = Builder::new(64);
+    let table = b.matrix("embed", 64, 64, QuantType::Q8_0);
+    let positions = b.matrix("positions", 64, 64, QuantType::F32);
+    let square = b.matrix("square", 64, 64, QuantType::Q8_0);
+    let router = b.matrix("router", 8, 64, QuantType::F32);
+    let experts = b.experts("experts", 8, 64, 64, QuantType::Q8_0);
+    let spec = RopeSpec { style: RopeStyle::Halves, inv_freq: vec![1.0; 16], magnitude: 1.0 };
+    let rope = b.rope_table(spec);
+    let kv = b.kv_layer(KvLayer { n_kv_heads: 2, k_head_dim: 32, v_head_dim: 32, window: None, group: 0 });
+    let x = b.embed(table);
+    let at = b.embed_position(positions);
+    let x = b.add(x, at);
+    let q = b.matmul(x, square);
+    let q = b.rope(q, 32, rope);
+    let x = b.attention(q, q, q, kv, AttentionSpec::scaled(2, 32));
+    let routed = b.matmul(x, router);
+    let p = b.softmax(routed);
+    let ids = b.top_k(p, 2);
+    let shares = b.gather_cols(p, ids);
+    let y = b.moe_matmul(x, experts, ids);
+    let y = b.combine_slots(y, shares);
+    let y = b.select_outputs(y);
+    let y = b.scale(y, 0.5);
+    // Hidden states are wanted of the selected rows, so that the selection stays where it is.
+    let logits = b.matmul(y, square);
+    let plan = Plan::new(&b.finish(logits).unwrap(), PlanOptions { fuse: false }).unwrap();
+    let mut refused = HashMap::new();
+    for launch in &plan.launches {
+        let op = plan.op(launch.nodes[0]).unwrap().name();
+        if let Err(e) = group(&plan, &launch.nodes, 32) {
+            refused.insert(op, e.to_string());
+        }
+    }
+    for (op, part) in [
+        ("embed", "`embed` and `gather` copy them"),
+        ("embed_position", "`embed` and `gather` copy them"),
+        ("matmul", "kernels are built around it"),
+        ("moe_matmul", "kernels are built around it"),
+        ("attention", "kernels are built around it"),
+        ("rope", "`rope_norm_positions` does it, a head a workgroup"),
+        ("kv_write", "`kv_write` does it"),
+        ("top_k", "`moe_route` and `top_k` find them"),
+        ("gather_cols", "`moe_route` does it"),
+        ("select_outputs", "`gather` copies them"),
+    ] {
+        let text = refused.remove(op).unwrap_or_else(|| panic!("{op} is composed, or not there"));
+        assert!(
+            text.contains(&format!("`{op}` is not made of row-wise bodies")) && text.contains(part),
+            "{text}"
+        );
+    }
+    assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]
