@@ -13,6 +13,8 @@ use std::fmt::Write as _;
 
 use amdgpu::{Clang, Usage};
 use hanzo_fusion::kernel::Dialect;
+use hanzo_fusion::kernel::opt::optimize;
+use hanzo_fusion::kernels::top_k::top_k;
 
 /// Architectures, the lanes of their waves as kernels use them, and the dot product that must stand in the loops.
 const ARCHITECTURES: [(&str, u32, &str); 4] = [
@@ -35,11 +37,14 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
     let Some(clang) = clang() else { return };
     let mut table: HashMap<String, Vec<Option<Usage>>> = HashMap::new();
     let mut order = Vec::new();
-    for (column, (arch, width, dot)) in ARCHITECTURES.into_iter().enumerate() {
+    let compiled = tools::in_parallel(&ARCHITECTURES, |&(arch, width, _)| {
         let kernels = tools::registered(width);
         let out = clang.compile(&format!("kernels_{arch}"), &tools::source(&kernels, Dialect::Hip), arch);
-        let out = out.unwrap_or_else(|log| panic!("{arch}: {log}"));
-        for kernel in &kernels {
+        (kernels, out.unwrap_or_else(|log| panic!("{arch}: {log}")))
+    });
+    for (column, ((arch, width, dot), (kernels, out))) in ARCHITECTURES.into_iter().zip(&compiled).enumerate()
+    {
+        for kernel in kernels {
             let name = kernel.name.as_str();
             let usage = out.kernels.get(name).unwrap_or_else(|| panic!("{arch}: no metadata of {name}"));
             assert_eq!(usage.scratch, 0, "{arch}: {name} needs scratch");
@@ -67,6 +72,25 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
         let _ = writeln!(text, "| `{name}` | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
     doc::check("hip registers", &text);
+}
+
+/// How many are taken is a constant of the kernel: compilers unroll what is as long, and must not run out of registers for it.
+#[test]
+fn top_k_spills_for_no_number_of_logits() {
+    let Some(clang) = clang() else { return };
+    tools::in_parallel(&ARCHITECTURES, |&(arch, width, _)| {
+        let kernels = [8, 40, 64, 256].map(|n| {
+            let mut kernel = optimize(&top_k(n, width).unwrap());
+            kernel.name = format!("top_k_{n}");
+            kernel
+        });
+        let out = clang.compile(&format!("top_k_{arch}"), &tools::source(&kernels, Dialect::Hip), arch);
+        let out = out.unwrap_or_else(|log| panic!("{arch}: {log}"));
+        for kernel in &kernels {
+            let usage = &out.kernels[&kernel.name];
+            assert_eq!((usage.scratch, usage.spills), (0, [0; 2]), "{arch}: {}: {usage:?}", kernel.name);
+        }
+    });
 }
 
 #[test]

@@ -56,10 +56,12 @@ pub fn top_k(k_best: u32, subgroup: u32) -> Result<Kernel, KernelError> {
         });
     });
     k.barrier();
-    // Where they stand depends on who came first; their ranks do not.
-    k.each(k_best, |i| {
+    // Where they stand depends on who came first; their ranks do not. Their number is `k`, but read: a compiler that knows it unrolls the walk
+    // over them whole and keeps every comparison as a mask of the subgroup's lanes, for which there are too few scalar registers.
+    let count = taken.at(0);
+    k.each(count, |i| {
         let (key, column, rank) = (keys.at(i), columns.at(i), k.reg::<u32>(0));
-        k.for_range(0, k_best, |j| {
+        k.for_range(0, count, |j| {
             let before = keys.at(j).gt(key) | (keys.at(j).eq(key) & columns.at(j).lt(column));
             rank.set(rank.get() + before.select(1u32, 0));
         });
