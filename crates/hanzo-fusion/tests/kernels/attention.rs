@@ -6,7 +6,7 @@ use hanzo_fusion::kernels::kv::KvShape;
 use hanzo_fusion::step::{BLOCK_TOKENS, KvType};
 use hanzo_quant::{f16, math};
 
-use crate::harness::{Check, Rng, bits, everywhere, interpreted};
+use crate::harness::{Check, Rng, bits, everywhere};
 use crate::tokens::stored;
 
 #[derive(Clone, Copy)]
@@ -367,11 +367,13 @@ fn capped_scores_numeric() {
 
 #[test]
 fn large_and_odd_heads_numeric() {
-    interpreted(&|subgroup| {
+    // The last quotient.
+    everywhere("attention_heads", 4, |subgroup| {
         let odd = Problem { k_dim: 72, v_dim: 72, n_heads: 24, n_kv: 1, sequences: &[(65, 2)], ..PLAIN };
         let large = Problem { k_dim: 256, v_dim: 256, sequences: &[(65, 2)], ..PLAIN };
         // Keys longer than values, as latent attention has them.
         let latent = Problem { k_dim: 192, v_dim: 128, kv_type: KvType::F32, sequences: &[(33, 2)], ..PLAIN };
-        checks(&[odd, large, latent], 43, subgroup)
+        let bytes = Problem { k_dim: 192, v_dim: 192, kv_type: KvType::Int8, sequences: &[(17, 1)], ..PLAIN };
+        checks(&[odd, large, latent, bytes], 43, subgroup)
     });
 }
