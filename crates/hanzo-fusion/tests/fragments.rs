@@ -15,7 +15,7 @@ use hanzo_fusion::kernel::emit::{c, spirv};
 use hanzo_fusion::kernel::interpret::{BufferData, FmaRounding, MatrixUnits, run_with};
 use hanzo_fusion::kernel::ir::TILE;
 use hanzo_fusion::kernel::opt::optimize;
-use hanzo_fusion::kernel::{Array, Builder, Dialect, Elem, F16, Frag, Kernel};
+use hanzo_fusion::kernel::{Array, Builder, Dialect, Elem, F16, Frag, Kernel, Side};
 use hanzo_quant::f16;
 
 /// `c[m, n] = Σ_k a[m, k] · b[n, k]`, a subgroup a tile of 16 × 16, two tiles of n a workgroup. A is staged in workgroup memory by all, B is read
@@ -159,6 +159,30 @@ fn faults_of_fragments_are_those_of_their_lanes() {
     assert!(e.contains("invocation 32: `c`: element 0 races with invocation 0"), "{e}");
     let empty = probe(&|k, _, c| k.tile(Frag::Acc, Elem::F32).store(c, 0, 16));
     assert!(fault(&empty, 1, &[]).contains("a fragment that holds nothing is stored"));
+    let spread = |first: u32| {
+        probe(&|k, _, _| {
+            let v = k.shared::<f32>("v", 32);
+            k.tile(Frag::Acc, Elem::F32).spread(Side::Columns, v, first);
+        })
+    };
+    // Lane 0 holds columns 0, 1, 8 and 9.
+    let e = fault(&spread(4), 1, &[]);
+    assert!(e.contains("invocation 0: `v`: element 4 is read, but was never written"), "{e}");
+    assert!(fault(&spread(2), 1, &[]).contains("element 2 of a fragment is not on 16 bytes"));
+    let hollow = probe(&|k, _, _| {
+        let [a, b, to] = [(); 3].map(|()| k.tile(Frag::Acc, Elem::F32));
+        a.zero();
+        b.zero();
+        to.fma(a, b);
+    });
+    assert!(fault(&hollow, 1, &[]).contains("a fragment that holds nothing is computed with"));
+    let k = Builder::new("halves", "A probe.", 64, 32);
+    k.tile(Frag::Acc, Elem::F32).float(k.tile(Frag::Acc, Elem::F32));
+    let e = k.finish().unwrap_err().to_string();
+    assert!(e.contains("Float(0) of") && e.contains("fragments.rs"), "{e}");
+    let k = Builder::new("packed", "A probe.", 64, 32);
+    k.tile(Frag::Acc, Elem::I32).load(k.input::<u32>("words"), 0, 16);
+    assert!(k.finish().unwrap_err().to_string().contains("a fragment of I32 is loaded from U32"));
     let wide = optimize(&gemm(Elem::F16, 64));
     let buffers = &mut exact(Elem::F16, 64).0.buffers;
     let e = run_with(FmaRounding::Once, MatrixUnits::Wmma, &wide, [1; 3], buffers, &[64, 48]).unwrap_err();

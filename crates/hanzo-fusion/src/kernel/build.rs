@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use super::ir::{
-    Access, BinOp, Block, Buffer, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel,
-    Mem, Op, Param, Scalar, Shared, Table, Ty, UnOp, ValueId, Var,
+    Access, BinOp, Block, Buffer, Builtin, Cast, Combine, Const, Dot, Elem, Frag, FragOp, Fragment, Inst,
+    Kernel, Mem, Op, Param, Scalar, Shared, Side, Table, Ty, UnOp, ValueId, Var,
 };
 use super::{Dialect, KernelError, verify};
 
@@ -187,7 +187,8 @@ impl<'k> Tile<'k> {
     pub fn zero(self) {
         self.k.emit(Op::FragZero(self.frag));
     }
-    /// Loads it: element (i, j) from `index + i·stride + j`, or for [`Frag::B`] from `index + j·stride + i`.
+    /// Loads it: element (i, j) from `index + i·stride + j`, or for [`Frag::B`] from `index + j·stride + i`. Factors may lie packed in words;
+    /// index and stride then count words.
     #[track_caller]
     pub fn load<T: Register>(
         self,
@@ -198,7 +199,28 @@ impl<'k> Tile<'k> {
         let (index, stride) = (index.val(self.k).id, stride.val(self.k).id);
         self.k.emit(Op::FragLoad { frag: self.frag, mem: from.mem, index, stride });
     }
-    /// Adds `a · b`.
+    /// Fills an accumulator with the vector of 16 that begins at `index`: an element a row, or an element a column.
+    #[track_caller]
+    pub fn spread<T: Register>(self, side: Side, from: Array<'k, T>, index: impl IntoVal<'k, u32>) {
+        let index = index.val(self.k).id;
+        self.k.emit(Op::FragSpread { frag: self.frag, side, mem: from.mem, index });
+    }
+    /// Becomes the f32 of an i32 accumulator.
+    #[track_caller]
+    pub fn float(self, a: Tile<'k>) {
+        self.k.emit(Op::FragMap { to: self.frag, op: FragOp::Float(a.frag) });
+    }
+    /// Becomes `a · b`, element by element.
+    #[track_caller]
+    pub fn scale(self, a: Tile<'k>, b: Tile<'k>) {
+        self.k.emit(Op::FragMap { to: self.frag, op: FragOp::Mul(a.frag, b.frag) });
+    }
+    /// Adds `a · b`, element by element, rounded once.
+    #[track_caller]
+    pub fn fma(self, a: Tile<'k>, b: Tile<'k>) {
+        self.k.emit(Op::FragMap { to: self.frag, op: FragOp::Fma(a.frag, b.frag) });
+    }
+    /// Adds the matrix product `a · b`.
     #[track_caller]
     pub fn mul_add(self, a: Tile<'k>, b: Tile<'k>) {
         self.k.emit(Op::FragMulAdd { acc: self.frag, a: a.frag, b: b.frag });
@@ -551,6 +573,10 @@ impl<'k, T: Register> Val<'k, T> {
     /// Its number in the IR.
     pub fn id(self) -> ValueId {
         self.id
+    }
+    /// What records it.
+    pub fn builder(self) -> &'k Builder {
+        self.k
     }
     #[track_caller]
     fn unary<U: Register>(self, op: UnOp) -> Val<'k, U> {

@@ -270,6 +270,37 @@ pub enum Frag {
     Acc,
 }
 
+/// A side of an accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The vector has an element a row.
+    Rows,
+    /// The vector has an element a column.
+    Columns,
+}
+
+/// What is done to accumulators, element by element, where they are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FragOp {
+    /// The f32 nearest to each element of an i32 accumulator.
+    Float(u32),
+    /// Products of f32, rounded once.
+    Mul(u32, u32),
+    /// `a · b` added to what is there, rounded once.
+    Fma(u32, u32),
+}
+
+impl FragOp {
+    /// The fragments that it reads.
+    pub fn operands(self) -> impl Iterator<Item = u32> {
+        let (a, b) = match self {
+            Self::Float(a) => (a, None),
+            Self::Mul(a, b) | Self::Fma(a, b) => (a, Some(b)),
+        };
+        [a].into_iter().chain(b)
+    }
+}
+
 /// An instruction's work. Operand types are checked by [`super::verify`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -356,7 +387,8 @@ pub enum Op {
     /// Zeroes an accumulator fragment of the kernel: index into [`Kernel::fragments`].
     FragZero(u32),
     /// Loads a fragment from memory: element (i, j) at `index + i·stride + j` (B: `index + j·stride + i`). Index and stride are multiples of
-    /// [`FRAG_ALIGN`] bytes, so that every target may load it in whole words.
+    /// [`FRAG_ALIGN`] bytes, so that every target may load it in whole words. A and B may lie packed in memory of u32, lowest bytes
+    /// first; index and stride count memory's elements.
     FragLoad {
         /// Which.
         frag: u32,
@@ -366,6 +398,25 @@ pub enum Op {
         index: ValueId,
         /// Elements from row to row (B: from column to column).
         stride: ValueId,
+    },
+    /// Fills an accumulator with a vector that memory holds: element (i, j) is the vector's i-th by [`Side::Rows`], its j-th by
+    /// [`Side::Columns`]. The index is a multiple of [`FRAG_ALIGN`] bytes.
+    FragSpread {
+        /// Which.
+        frag: u32,
+        /// What the vector counts.
+        side: Side,
+        /// Where.
+        mem: Mem,
+        /// Of its first element.
+        index: ValueId,
+    },
+    /// Elements of accumulators, each where it is held: no lane needs to know which it has.
+    FragMap {
+        /// What becomes of it.
+        to: u32,
+        /// From what.
+        op: FragOp,
     },
     /// `acc += a · b`.
     FragMulAdd {
@@ -511,6 +562,15 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// The elements of `mem`, which is declared.
+    pub fn elem(&self, mem: Mem) -> Elem {
+        match mem {
+            Mem::Buffer(b) => self.buffers[b as usize].elem,
+            Mem::Shared(s) => self.shared[s as usize].elem,
+            Mem::Table(_) => Elem::U32,
+        }
+    }
+
     /// Bytes of workgroup memory.
     pub fn shared_bytes(&self) -> usize {
         self.shared.iter().map(|s| s.elem.bytes() * s.len as usize).sum()
@@ -541,12 +601,12 @@ impl Op {
     pub fn operands(&self) -> Vec<ValueId> {
         match self {
             Op::Const(_) | Op::Param(_) | Op::Builtin(_) | Op::Get(_) | Op::Barrier => vec![],
-            Op::FragZero(_) | Op::FragMulAdd { .. } => vec![],
+            Op::FragZero(_) | Op::FragMulAdd { .. } | Op::FragMap { .. } => vec![],
             Op::Unary(_, a) | Op::Cast(_, _, a) | Op::Lane(a, _) | Op::Set(_, a) => vec![*a],
             Op::SubgroupReduce(_, a) | Op::ShuffleXor(a, _) | Op::Ballot(a) | Op::If(a, ..) => vec![*a],
             Op::Binary(_, a, b) | Op::Shuffle(a, b) => vec![*a, *b],
             Op::Fma(a, b, c) | Op::Select(a, b, c) | Op::Dot4(_, a, b, c) => vec![*a, *b, *c],
-            Op::Load { index, .. } => vec![*index],
+            Op::Load { index, .. } | Op::FragSpread { index, .. } => vec![*index],
             Op::Store { index, value, .. } | Op::Atomic { index, value, .. } => vec![*index, *value],
             Op::For { start, end, step, .. } => vec![*start, *end, *step],
             Op::FragLoad { index, stride, .. } | Op::FragStore { index, stride, .. } => vec![*index, *stride],
@@ -558,14 +618,14 @@ impl Op {
     pub fn map_operands(&mut self, mut f: impl FnMut(ValueId) -> ValueId) {
         match self {
             Op::Const(_) | Op::Param(_) | Op::Builtin(_) | Op::Get(_) | Op::Barrier => {}
-            Op::FragZero(_) | Op::FragMulAdd { .. } => {}
+            Op::FragZero(_) | Op::FragMulAdd { .. } | Op::FragMap { .. } => {}
             Op::Unary(_, a) | Op::Cast(_, _, a) | Op::Lane(a, _) | Op::Set(_, a) => *a = f(*a),
             Op::SubgroupReduce(_, a) | Op::ShuffleXor(a, _) | Op::Ballot(a) | Op::If(a, ..) => *a = f(*a),
             Op::Binary(_, a, b) | Op::Shuffle(a, b) => (*a, *b) = (f(*a), f(*b)),
             Op::Fma(a, b, c) | Op::Select(a, b, c) | Op::Dot4(_, a, b, c) => {
                 (*a, *b, *c) = (f(*a), f(*b), f(*c));
             }
-            Op::Load { index, .. } => *index = f(*index),
+            Op::Load { index, .. } | Op::FragSpread { index, .. } => *index = f(*index),
             Op::Store { index, value, .. } | Op::Atomic { index, value, .. } => {
                 (*index, *value) = (f(*index), f(*value));
             }

@@ -28,7 +28,7 @@ use std::panic::Location;
 use thiserror::Error;
 
 pub use build::{Array, Builder, F16, IntoVal, Reg, Tile, Val};
-pub use ir::{Access, Combine, Dot, Elem, Frag, Kernel};
+pub use ir::{Access, Combine, Dot, Elem, Frag, Kernel, Side};
 
 /// A language of the C family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -82,6 +82,10 @@ fn instruction(f: &mut Formatter<'_>, k: &Kernel, inst: &Inst, depth: usize) -> 
                 Op::FragLoad { frag, mem: m, .. } | Op::FragStore { frag, mem: m, .. } => {
                     write!(f, " f{frag} {}", mem(k, *m))?;
                 }
+                Op::FragSpread { frag, side, mem: m, .. } => {
+                    write!(f, " {side:?} f{frag} {}", mem(k, *m))?;
+                }
+                Op::FragMap { to, op } => write!(f, " f{to} {op:?}")?,
                 Op::FragMulAdd { acc, a, b } => write!(f, " f{acc} f{a} f{b}")?,
                 _ => {}
             }

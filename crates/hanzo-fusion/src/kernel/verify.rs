@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::panic::Location;
 
 use super::ir::{
-    Access, BinOp, Block, Builtin, Cast, Elem, Frag, Fragment, Inst, Kernel, Mem, Op, Scalar, TILE, Ty, UnOp,
-    ValueId, Var,
+    Access, BinOp, Block, Builtin, Cast, Elem, Frag, FragOp, Fragment, Inst, Kernel, Mem, Op, Scalar, TILE,
+    Ty, UnOp, ValueId, Var,
 };
 use super::{KernelError, names};
 
@@ -301,8 +301,30 @@ impl Verifier<'_> {
                 let (frag, elem) = (self.fragment(*frag)?, self.elem(*mem, false)?);
                 self.expect(*index, Ty::U32, "an index")?;
                 self.expect(*stride, Ty::U32, "a stride")?;
-                if elem != frag.elem {
+                let packed = frag.role != Frag::Acc && elem == Elem::U32;
+                if elem != frag.elem && !packed {
                     return self.fault(format!("a fragment of {:?} is loaded from {elem:?}", frag.elem));
+                }
+                return Ok(None);
+            }
+            Op::FragSpread { frag, mem, index, .. } => {
+                let (frag, elem) = (self.fragment(*frag)?, self.elem(*mem, false)?);
+                self.expect(*index, Ty::U32, "an index")?;
+                if elem != frag.elem || frag.role != Frag::Acc {
+                    return self.fault("accumulators are filled, from their own element type");
+                }
+                return Ok(None);
+            }
+            Op::FragMap { to, op } => {
+                let to = self.fragment(*to)?;
+                let from = if matches!(op, FragOp::Float(_)) { Elem::I32 } else { Elem::F32 };
+                for operand in op.operands() {
+                    let operand = self.fragment(operand)?;
+                    if (to.role, to.elem) != (Frag::Acc, Elem::F32)
+                        || (operand.role, operand.elem) != (Frag::Acc, from)
+                    {
+                        return self.fault(format!("{op:?} of {operand:?} to {to:?}"));
+                    }
                 }
                 return Ok(None);
             }
@@ -434,6 +456,8 @@ impl Verifier<'_> {
                     | Op::Ballot(_)
                     | Op::FragZero(_)
                     | Op::FragLoad { .. }
+                    | Op::FragSpread { .. }
+                    | Op::FragMap { .. }
                     | Op::FragMulAdd { .. }
                     | Op::FragStore { .. }
                         if control == Spread::Invocation =>

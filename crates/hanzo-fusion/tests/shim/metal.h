@@ -67,7 +67,10 @@ HZS_ATOMIC(atomic_fetch_min_explicit, v < old ? v : old)
 HZS_ATOMIC(atomic_fetch_max_explicit, v > old ? v : old)
 // Where a lane's elements are is Metal's secret: here each lane holds all of a matrix, and computes all of it.
 struct ulong2 { unsigned long x, y; ulong2(unsigned long x, unsigned long y) : x(x), y(y) {} };
-template <class T, int R, int C> struct simdgroup_matrix { T v[R * C]; };
+template <class T, int R, int C> struct simdgroup_matrix {
+    T v[R * C];
+    T (&thread_elements())[R * C] { return v; }
+};
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 template <class T, int R, int C> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T value) {

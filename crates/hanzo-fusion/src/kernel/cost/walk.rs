@@ -1,7 +1,7 @@
 //! Counts what a launch does.
 
 use super::super::interpret::{binary, convert};
-use super::super::ir::{Block, Builtin, Elem, Kernel, Mem, Op, Scalar, TILE, Ty, ValueId};
+use super::super::ir::{Block, Builtin, Elem, FragOp, Kernel, Mem, Op, Scalar, TILE, Ty, ValueId};
 
 /// Bytes and operations of a whole launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,6 +185,20 @@ impl Walker<'_> {
                 self.moved(*mem, (TILE * TILE * f.elem.bytes()) as u64 / u64::from(width), times);
                 if let Mem::Buffer(b) = mem {
                     self.total.extent[*b as usize] = None;
+                }
+            }
+            Op::FragSpread { mem, .. } => {
+                self.moved(*mem, (TILE * TILE * 4) as u64 / u64::from(width), times);
+                if let Mem::Buffer(b) = mem {
+                    self.total.extent[*b as usize] = None;
+                }
+            }
+            Op::FragMap { op, .. } => {
+                let held = (TILE * TILE) as u64 / u64::from(width) * times;
+                match op {
+                    FragOp::Float(_) => self.total.integer_ops += held,
+                    FragOp::Mul(..) => self.total.flops += held,
+                    FragOp::Fma(..) => self.total.flops += 2 * held,
                 }
             }
             Op::FragMulAdd { a, .. } => {

@@ -9,8 +9,8 @@
 use std::fmt::Write;
 
 use super::super::ir::{
-    Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Frag, Fragment, Inst, Kernel, Mem, Op,
-    Scalar, Ty, UnOp, ValueId,
+    Access, BinOp, Block, Builtin, Cast, Combine, Const, Dot, Elem, Frag, FragOp, Fragment, Inst, Kernel,
+    Mem, Op, Scalar, Side, Ty, UnOp, ValueId,
 };
 use super::super::{Dialect, names};
 
@@ -274,6 +274,20 @@ impl Printer<'_> {
                     self.val(*index),
                     bare(self.val(*stride))
                 );
+                self.line(&text);
+            }
+            Op::FragSpread { frag, side, mem, index } => {
+                let side = if *side == Side::Rows { "rows" } else { "columns" };
+                let text =
+                    format!("hz_frag_spread_{side}(f{frag}, {} + {});", self.mem(*mem).0, self.val(*index));
+                self.line(&text);
+            }
+            Op::FragMap { to, op } => {
+                let text = match op {
+                    FragOp::Float(a) => format!("hz_frag_float(f{to}, f{a});"),
+                    FragOp::Mul(a, b) => format!("hz_frag_mul(f{to}, f{a}, f{b});"),
+                    FragOp::Fma(a, b) => format!("hz_frag_fma(f{to}, f{a}, f{b});"),
+                };
                 self.line(&text);
             }
             Op::FragMulAdd { acc, a, b } => {

@@ -133,6 +133,8 @@ struct Emitter<'a> {
     inputs: [Option<Word>; 5],
     /// Variable and type of each matrix fragment.
     fragments: Vec<(Word, Word)>,
+    /// Counts an invocation's components of a fragment.
+    component: Option<Word>,
     /// How buffers and workgroup memory are loaded and stored.
     shared_access: Option<MemoryAccess>,
 }
@@ -176,6 +178,7 @@ impl<'a> Emitter<'a> {
             interface: Vec::new(),
             inputs: [None; 5],
             fragments: Vec::new(),
+            component: None,
             // In Vulkan's model, what barriers order must be said to be shared.
             shared_access: matrix.then_some(MemoryAccess::NON_PRIVATE_POINTER),
         }
@@ -360,6 +363,11 @@ impl<'a> Emitter<'a> {
             let variable = self.b.variable(pointer, None, StorageClass::Function, None);
             self.counters.push(variable);
         }
+        if matrix::fuses(&self.kernel.body) {
+            let ty = self.b.type_int(32, 0);
+            let pointer = self.b.type_pointer(None, StorageClass::Function, ty);
+            self.component = Some(self.b.variable(pointer, None, StorageClass::Function, None));
+        }
         self.block(&self.kernel.body)?;
         self.b.ret()?;
         self.b.end_function()?;
@@ -437,9 +445,12 @@ impl<'a> Emitter<'a> {
             Op::For { index, start, end, step, unroll, body } => {
                 self.repeat(*index, [*start, *end, *step], *unroll, body)?;
             }
-            Op::FragZero(_) | Op::FragLoad { .. } | Op::FragMulAdd { .. } | Op::FragStore { .. } => {
-                self.fragment(&inst.op)?;
-            }
+            Op::FragZero(_)
+            | Op::FragLoad { .. }
+            | Op::FragSpread { .. }
+            | Op::FragMap { .. }
+            | Op::FragMulAdd { .. }
+            | Op::FragStore { .. } => self.fragment(&inst.op)?,
             op => {
                 let Some((id, ty)) = inst.def else { return Ok(()) };
                 self.values[id.0 as usize] = self.value(op, ty)?;

@@ -4,8 +4,8 @@
 //! Layouts: PTX ISA, "Matrix Fragments for mma.m16n8k16"; AMD, "RDNA3 Instruction Set Architecture" §7.9 (WMMA) and "CDNA3 Instruction Set
 //! Architecture" §7.1 (MFMA). The order of a product's sums is k upward, by fma: a unit may differ in the last bits of f32 sums, not of i32.
 
-use super::super::ir::{Elem, FRAG_ALIGN, Frag, Mem, Op, TILE, ValueId};
-use super::{Machine, Mask, RunError, half_to_f32};
+use super::super::ir::{Elem, FRAG_ALIGN, Frag, FragOp, Mem, Op, Side, TILE, ValueId};
+use super::{FmaRounding, Machine, Mask, RunError, half_to_f32};
 
 /// A kind of matrix unit, for its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +88,8 @@ impl Machine<'_> {
             Op::FragStore { frag, mem, index, stride } => {
                 self.fragment_store(frag, mem, [index, stride], mask)
             }
+            Op::FragSpread { frag, side, mem, index } => self.fragment_spread(frag, side, mem, index, mask),
+            Op::FragMap { to, op } => self.fragment_map(to, op, mask),
             Op::FragMulAdd { acc, a, b } => {
                 let width = self.kernel.subgroup;
                 for &first in mask.iter().filter(|&&t| t % width == 0) {
@@ -124,21 +126,91 @@ impl Machine<'_> {
         let slots = self.units.slots(fragment.role);
         let mut held = std::mem::take(&mut self.frags[frag as usize]);
         held.resize(slots * self.kernel.workgroup as usize, 0);
+        // Elements of the fragment in one of memory's.
+        let elem = self.kernel.elem(mem);
+        let per = elem.bytes() / fragment.elem.bytes();
         for &t in mask {
-            let [first, stride] = self.fragment_place(t, fragment.elem, at)?;
+            let [first, stride] = self.fragment_place(t, elem, at)?;
             for slot in 0..slots {
                 let lane = (t % self.kernel.subgroup) as usize;
                 let (row, column) = self.units.place(fragment.role, fragment.elem, lane, slot);
                 let (outer, inner) = if fragment.role == Frag::B { (column, row) } else { (row, column) };
-                let index =
-                    first.wrapping_add((outer as u32).wrapping_mul(stride)).wrapping_add(inner as u32);
+                let along = (inner / per) as u32;
+                let index = first.wrapping_add((outer as u32).wrapping_mul(stride)).wrapping_add(along);
+                let part = |word: u32| match (per, fragment.elem) {
+                    (1, _) => word,
+                    (_, Elem::U8) => word >> (8 * (inner % per)) & 0xff,
+                    _ => word >> (16 * (inner % per)) & 0xffff,
+                };
                 match self.memory.load(mem, index, t) {
+                    Ok(word) => held[t as usize * slots + slot] = part(word),
+                    Err(fault) => return self.memory_fault(t, mem, &fault),
+                }
+            }
+        }
+        self.frags[frag as usize] = held;
+        Ok(())
+    }
+
+    fn fragment_spread(
+        &mut self,
+        frag: u32,
+        side: Side,
+        mem: Mem,
+        index: ValueId,
+        mask: &Mask,
+    ) -> Result<(), RunError> {
+        let fragment = self.kernel.fragments[frag as usize];
+        let slots = self.units.slots(fragment.role);
+        let mut held = std::mem::take(&mut self.frags[frag as usize]);
+        held.resize(slots * self.kernel.workgroup as usize, 0);
+        for &t in mask {
+            let [first, _] = self.fragment_place(t, fragment.elem, [index, index])?;
+            for slot in 0..slots {
+                let lane = (t % self.kernel.subgroup) as usize;
+                let (row, column) = self.units.place(fragment.role, fragment.elem, lane, slot);
+                let at = if side == Side::Rows { row } else { column };
+                match self.memory.load(mem, first.wrapping_add(at as u32), t) {
                     Ok(word) => held[t as usize * slots + slot] = word,
                     Err(fault) => return self.memory_fault(t, mem, &fault),
                 }
             }
         }
         self.frags[frag as usize] = held;
+        Ok(())
+    }
+
+    fn fragment_map(&mut self, to: u32, op: FragOp, mask: &Mask) -> Result<(), RunError> {
+        let slots = self.units.slots(Frag::Acc);
+        let mut held = std::mem::take(&mut self.frags[to as usize]);
+        let filled = !held.is_empty();
+        held.resize(slots * self.kernel.workgroup as usize, 0);
+        for &t in mask {
+            for at in t as usize * slots..(t as usize + 1) * slots {
+                // An operand may be what is assigned.
+                let get =
+                    |frag: u32| if frag == to { held.get(at) } else { self.frags[frag as usize].get(at) };
+                let words = match op {
+                    FragOp::Float(a) => get(a).map(|&a| [a, 0]),
+                    FragOp::Mul(a, b) | FragOp::Fma(a, b) => get(a).zip(get(b)).map(|(&a, &b)| [a, b]),
+                };
+                let empty =
+                    !filled && (matches!(op, FragOp::Fma(..)) || op.operands().any(|frag| frag == to));
+                let Some(words) = words.filter(|_| !empty) else {
+                    return self.fault(t, "a fragment that holds nothing is computed with".to_owned());
+                };
+                let [a, b] = words.map(f32::from_bits);
+                let sum = f32::from_bits(held[at]);
+                let value = match (op, self.fma) {
+                    (FragOp::Float(_), _) => words[0].cast_signed() as f32,
+                    (FragOp::Mul(..), _) => a * b,
+                    (FragOp::Fma(..), FmaRounding::Once) => a.mul_add(b, sum),
+                    (FragOp::Fma(..), FmaRounding::Twice) => a * b + sum,
+                };
+                held[at] = value.to_bits();
+            }
+        }
+        self.frags[to as usize] = held;
         Ok(())
     }
 

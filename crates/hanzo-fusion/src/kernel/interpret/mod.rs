@@ -316,7 +316,11 @@ impl Machine<'_> {
                 self.fragment_zero(*f);
                 return Ok(());
             }
-            Op::FragLoad { .. } | Op::FragStore { .. } | Op::FragMulAdd { .. } => {
+            Op::FragLoad { .. }
+            | Op::FragSpread { .. }
+            | Op::FragMap { .. }
+            | Op::FragStore { .. }
+            | Op::FragMulAdd { .. } => {
                 return self.fragment(&inst.op, mask);
             }
             Op::Raw { fallback, .. } => self.each(mask, &mut out, |m, t| Ok(m.get(*fallback, t)))?,
