@@ -38,6 +38,12 @@ impl<'k> GroupCodes<'k> {
     pub fn signed(words: [Val<'k, u32>; WORDS], offset: u8) -> Self {
         Self { words, kind: Dot::SignedSigned, offset }
     }
+
+    /// The codes themselves, as packed signed bytes: those of formats with an offset have fewer than eight bits.
+    pub fn exact(&self) -> [Val<'k, u32>; WORDS] {
+        let off = 0x0101_0101 * u32::from(self.offset.wrapping_neg());
+        self.words.map(|word| if self.offset > 0 { add_bytes(word, off) } else { word })
+    }
 }
 
 /// Scale and min of a sub-block, in f32.
@@ -198,7 +204,8 @@ fn negate_bytes<'k>(bytes: Val<'k, u32>, bits: Val<'k, u32>) -> Val<'k, u32> {
 }
 
 /// Sums byte by byte.
-fn add_bytes<'k>(a: Val<'k, u32>, b: Val<'k, u32>) -> Val<'k, u32> {
+fn add_bytes<'k>(a: Val<'k, u32>, b: impl IntoVal<'k, u32>) -> Val<'k, u32> {
+    let b = b.val(a.builder());
     ((a & 0x7f7f_7f7f) + (b & 0x7f7f_7f7f)) ^ ((a ^ b) & 0x8080_8080)
 }
 

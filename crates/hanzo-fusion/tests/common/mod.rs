@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hanzo_fusion::kernel::emit::c;
-use hanzo_fusion::kernel::interpret::{self, BufferData, FmaRounding};
+use hanzo_fusion::kernel::interpret::{self, BufferData, FmaRounding, MatrixUnits};
 use hanzo_fusion::kernel::ir::Scalar;
 use hanzo_fusion::kernel::{Access, Dialect, Elem, Kernel};
 
@@ -31,6 +31,15 @@ impl Case {
     pub(crate) fn interpret_as(&self, fma: FmaRounding) -> Vec<BufferData> {
         let mut buffers = self.buffers.clone();
         interpret::run_as(fma, &self.kernel, self.grid, &mut buffers, &self.params)
+            .unwrap_or_else(|e| panic!("{e}"));
+        buffers
+    }
+
+    /// As on a device with those matrix units.
+    pub(crate) fn interpret_with(&self, units: MatrixUnits) -> Vec<BufferData> {
+        let mut buffers = self.buffers.clone();
+        let once = FmaRounding::Once;
+        interpret::run_with(once, units, &self.kernel, self.grid, &mut buffers, &self.params)
             .unwrap_or_else(|e| panic!("{e}"));
         buffers
     }

@@ -184,7 +184,11 @@ impl Stack {
     }
 
     pub(crate) fn gemm(&self, subgroup: u32, tile: Tile) -> Check {
-        let plan = Gemm { layout: self.layout, rows: Rows::Experts, rung: Rung::Dot4, tile };
+        self.gemm_by(Rung::Dot4, subgroup, tile)
+    }
+
+    pub(crate) fn gemm_by(&self, rung: Rung, subgroup: u32, tile: Tile) -> Check {
+        let plan = Gemm { layout: self.layout, rows: Rows::Experts, rung, tile };
         let [order, expert, first, end] = grouped(&self.ids, self.n_experts as u32, tile.height());
         let grid = [(self.n_out as u32).div_ceil(tile.width()), expert.len() as u32, 1];
         let mut buffers = self.buffers();

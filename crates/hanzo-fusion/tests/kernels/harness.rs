@@ -47,7 +47,11 @@ impl Check {
 
     /// How many words differ from what is wanted by more than `ulps`, and the first of them: buffer, index, wanted, got.
     #[allow(clippy::type_complexity)]
-    fn bad(&self, got: &[BufferData], ulps: u32) -> (usize, Option<(&'static str, usize, f32, Option<f32>)>) {
+    pub(crate) fn bad(
+        &self,
+        got: &[BufferData],
+        ulps: u32,
+    ) -> (usize, Option<(&'static str, usize, f32, Option<f32>)>) {
         let mut bad = Vec::new();
         for &(name, ref want) in &self.want {
             let at = self.case.kernel.buffers.iter().position(|b| b.name == name).unwrap();

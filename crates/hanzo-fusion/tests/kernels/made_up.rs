@@ -11,7 +11,7 @@ use crate::matmul::{SMALL, Shape, gemm, matvec};
 use crate::tokens::embedding;
 
 /// 64 weights: seven-bit codes less 50, four sub-blocks of 16 with a five-bit scale less 3 and a three-bit min.
-static Q7_X: Format = Format {
+pub(crate) static Q7_X: Format = Format {
     name: "Q7_X",
     id: u32::MAX,
     elems: 64,

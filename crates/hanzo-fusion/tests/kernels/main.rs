@@ -13,3 +13,4 @@ mod made_up;
 mod matmul;
 mod rows;
 mod tokens;
+mod units;

@@ -1,8 +1,8 @@
 //! Many rows: tiles of weights and of activations in workgroup memory, a square of outputs an invocation.
 //!
-//! Three rungs of one ladder, which give the same bits: packed integer dots; the same codes as f32, whose sums are exact because they stay
-//! below 2²⁴; and one output an invocation with no tile at all. The lower ones are what the upper are compared with, on devices whose integer
-//! dots or workgroup memory disappoint.
+//! Rungs of one ladder, which give the same bits: matrix units ([`super::units`]); packed integer dots; the same codes as f32, whose sums are
+//! exact because they stay below 2²⁴; and one output an invocation with no tile at all. The lower ones are what the upper are compared with, and
+//! what devices run whose integer dots or workgroup memory disappoint ([`super::ladder`] says which device takes which).
 
 use super::super::layout::Layout;
 use super::super::weights::{GroupCodes, SubBlock, WORDS, Weights};
@@ -12,12 +12,23 @@ use crate::kernel::{Array, Builder, IntoVal, Kernel, KernelError, Reg, Val};
 /// Which rung of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rung {
+    /// Matrix units on tiles.
+    Units(Factors),
     /// Packed integer dots on tiles.
     Dot4,
     /// f32 products on tiles.
     F32,
     /// One output an invocation, operands straight from memory.
     Column,
+}
+
+/// What matrix units multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Factors {
+    /// Signed bytes, summed in i32.
+    Bytes,
+    /// Halves, summed in f32: codes are whole numbers, and so are their sums.
+    Halves,
 }
 
 /// How outputs are shared out: `tx · ty` invocations of `n × m` outputs each.
@@ -45,6 +56,12 @@ impl Tile {
             _ => 4,
         };
         Self { tx: 16, ty: 16, n: 4, m }
+    }
+
+    /// The heights of [`Tile::for_fill`] with as many rows of weights as make whole fragments for each subgroup of [`Rung::Units`].
+    pub fn for_fill_of_units(rows: usize, subgroup: u32) -> Self {
+        let ty = if subgroup < 32 { 8 } else { 16 };
+        Self { tx: 16, ty, n: 8, m: Self::for_fill(rows).height() / ty }
     }
 
     /// Rows of weights a workgroup.
@@ -93,6 +110,7 @@ impl Gemm {
         let Tile { tx, ty, n, m } = self.tile;
         let [width, height] = self.outputs_per_workgroup();
         let how = match self.rung {
+            Rung::Units(factors) => self.describe(factors, subgroup)?,
             Rung::Dot4 => format!(
                 "Tile {width} x {height} of outputs, {n} x {m} an invocation; a step stages {} groups of both operands.",
                 self.step()
@@ -106,6 +124,8 @@ impl Gemm {
             "{format} weights. {how} Order: the canonical one, a chain of fma over ascending groups. Bound: integer products, of long rows of tiles."
         );
         let rung = match self.rung {
+            Rung::Units(Factors::Bytes) => "_units_i8",
+            Rung::Units(Factors::Halves) => "_units_f16",
             Rung::Dot4 => "",
             Rung::F32 => "_f32",
             Rung::Column => "_column",
@@ -117,9 +137,9 @@ impl Gemm {
         k.finish()
     }
 
-    /// Groups of a step: two make up the 32-byte sectors that four-bit codes are read in. f32 operands are four times as large.
-    fn step(&self) -> u32 {
-        if self.rung == Rung::Dot4 { 2 } else { 1 }
+    /// Groups of a step: two make up the 32-byte sectors that four-bit codes are read in. Wider operands leave no room for a second.
+    pub(super) fn step(&self) -> u32 {
+        if matches!(self.rung, Rung::Dot4 | Rung::Units(Factors::Bytes)) { 2 } else { 1 }
     }
 
     fn body(&self, k: &Builder) {
@@ -155,8 +175,10 @@ impl Gemm {
     }
 
     fn tile<'k>(&self, k: &'k Builder, place: &Place<'k>, rows: RowMap<'k>) {
-        if self.rung == Rung::Column {
-            return self.columns(k, place, rows);
+        match self.rung {
+            Rung::Column => return self.columns(k, place, rows),
+            Rung::Units(factors) => return self.units(k, factors, place, &rows),
+            Rung::Dot4 | Rung::F32 => {}
         }
         let Tile { tx, n, m, .. } = self.tile;
         let stage = Stage::declare(k, self);
@@ -210,21 +232,21 @@ impl Gemm {
 }
 
 /// The operands and where the workgroup stands among the outputs.
-struct Place<'k> {
-    n_groups: Val<'k, u32>,
-    n_out: Val<'k, u32>,
-    n0: Val<'k, u32>,
-    weights: Weights<'k>,
-    x: Activations<'k>,
-    y: Array<'k, f32>,
+pub(super) struct Place<'k> {
+    pub(super) n_groups: Val<'k, u32>,
+    pub(super) n_out: Val<'k, u32>,
+    pub(super) n0: Val<'k, u32>,
+    pub(super) weights: Weights<'k>,
+    pub(super) x: Activations<'k>,
+    pub(super) y: Array<'k, f32>,
 }
 
 /// What the tile's rows are: `m0 ..` below `end`, of the result or of the order of the slots.
-struct RowMap<'k> {
-    m0: Val<'k, u32>,
-    end: Val<'k, u32>,
+pub(super) struct RowMap<'k> {
+    pub(super) m0: Val<'k, u32>,
+    pub(super) end: Val<'k, u32>,
     /// First row of weights.
-    matrix: Val<'k, u32>,
+    pub(super) matrix: Val<'k, u32>,
     slots: Option<Slots<'k>>,
 }
 
@@ -236,11 +258,11 @@ struct Slots<'k> {
 }
 
 impl<'k> RowMap<'k> {
-    fn y_row(&self, row: Val<'k, u32>) -> Val<'k, u32> {
+    pub(super) fn y_row(&self, row: Val<'k, u32>) -> Val<'k, u32> {
         self.slots.map_or(row, |s| s.order.at(row).min(s.n_rows - 1))
     }
 
-    fn x_row(&self, row: Val<'k, u32>) -> Val<'k, u32> {
+    pub(super) fn x_row(&self, row: Val<'k, u32>) -> Val<'k, u32> {
         let y_row = self.y_row(row);
         self.slots.map_or(y_row, |s| y_row / s.per_token)
     }

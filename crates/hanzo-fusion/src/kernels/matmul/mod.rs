@@ -5,7 +5,8 @@
 //! which of the kernels computes it, or on the width of a subgroup; and what they give can be compared with the CPU bit by bit.
 //!
 //! * [`matvec`]: few rows; bound by the bytes of the weights.
-//! * [`gemm`]: many rows; tiles of both operands in workgroup memory. Its plain variants are the lower rungs of a ladder of equal bits.
+//! * [`gemm`]: many rows; tiles of both operands in workgroup memory. Its plain variants are the lower rungs of a ladder of equal bits,
+//!   [`units`] is the highest, and [`ladder`] says which device takes which.
 //! * [`float`]: F32, F16 and BF16 weights.
 //!
 //! Each comes over one matrix, or over a stack of experts' matrices of which every row names one ([`Rows`]).
@@ -13,6 +14,7 @@
 pub mod float;
 pub mod gemm;
 pub mod matvec;
+pub mod units;
 
 use super::layout::Layout;
 use super::weights::{GroupCodes, SubBlock, WORDS};
