@@ -39,6 +39,12 @@ impl DeviceSheet {
         self.f32_tflops / 4.0
     }
 
+    /// Bytes of workgroup memory a second: a word a clock for each fourth lane, which is 128 bytes of each unit of 128 lanes, as NVIDIA's,
+    /// AMD's and Apple's current ones have it.
+    pub fn shared_bytes_a_second(&self) -> f64 {
+        self.f32_tflops * 1e12 / 2.0
+    }
+
     /// Workgroups of `workgroup` invocations that a unit holds, by registers a lane, bytes of workgroup memory, and its own limits; 0 where
     /// it cannot hold one.
     pub fn resident(&self, workgroup: u32, registers: u32, shared: u32) -> u32 {

@@ -13,6 +13,7 @@
 
 pub mod float;
 pub mod gemm;
+pub mod ladder;
 pub mod matvec;
 pub mod units;
 
