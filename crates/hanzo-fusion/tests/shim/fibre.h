@@ -106,8 +106,9 @@ inline uint16_t float_to_half(float f) {
     float a = std::fabs(f);
     if (std::isnan(f)) return uint16_t(sign | 0x7e00);
     if (a >= 65520.0f) return uint16_t(sign | 0x7c00);
-    int e;
-    std::frexp(a, &e);
+    // frexp has no exponent for zero.
+    int e = -14;
+    if (a > 0) std::frexp(a, &e);
     int scale = e < -13 ? 24 : 11 - e;    // subnormal halves are multiples of 2^-24
     float units = std::nearbyint(std::ldexp(a, scale));
     return uint16_t(sign | (e < -13 ? int(units) : int(units) + ((e + 13) << 10)));
