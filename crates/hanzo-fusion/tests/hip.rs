@@ -37,6 +37,7 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
     let Some(clang) = clang() else { return };
     let mut table: HashMap<String, Vec<Option<Usage>>> = HashMap::new();
     let mut order = Vec::new();
+    let mut faults = Vec::new();
     let compiled = tools::in_parallel(&ARCHITECTURES, |&(arch, width, _)| {
         let kernels = tools::registered(width);
         let out = clang.compile(&format!("kernels_{arch}"), &tools::source(&kernels, Dialect::Hip), arch);
@@ -47,13 +48,17 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
         for kernel in kernels {
             let name = kernel.name.as_str();
             let usage = out.kernels.get(name).unwrap_or_else(|| panic!("{arch}: no metadata of {name}"));
-            assert_eq!(usage.scratch, 0, "{arch}: {name} needs scratch");
-            assert_eq!(usage.spills, [0; 2], "{arch}: {name} spills scalar and vector registers");
-            assert_eq!(usage.shared as usize, kernel.shared_bytes(), "{arch}: {name}");
-            assert_eq!(usage.wave, width, "{arch}: {name}");
-            if tools::dots_in_a_loop(kernel) {
-                assert!(out.in_a_loop(name, dot), "{arch}: {name} has no {dot} in its loop");
-            }
+            let mut holds = |what: bool, fault: &str| {
+                if !what {
+                    faults.push(format!("{arch}: {name} {fault}: {usage:?}"));
+                }
+            };
+            holds(usage.scratch == 0, "needs scratch");
+            holds(usage.spills == [0; 2], "spills scalar or vector registers");
+            holds(usage.shared as usize == kernel.shared_bytes(), "declares other workgroup memory");
+            holds(usage.wave == width, "runs in other waves");
+            let dots = tools::dots_in_a_loop(kernel);
+            holds(!dots || out.in_a_loop(name, dot), &format!("has no {dot} in its loop"));
             let row = table.entry(name.to_owned()).or_insert_with(|| {
                 order.push(name.to_owned());
                 vec![None; ARCHITECTURES.len()]
@@ -72,6 +77,7 @@ fn every_kernel_compiles_for_every_architecture_without_scratch() {
         let _ = writeln!(text, "| `{name}` | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
     doc::check("hip registers", &text);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 /// How many are taken is a constant of the kernel: compilers unroll what is as long, and must not run out of registers for it.

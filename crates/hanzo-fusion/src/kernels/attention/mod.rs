@@ -168,6 +168,7 @@ impl<'k> Body<'k> {
         let tile = (tile_first.at(tile), tile_end.at(tile));
         let head = k.workgroup_id(0) * a.heads;
         let rows = a.rows();
+        let keep = k.shared("keep", rows);
         Self {
             k,
             a,
@@ -187,7 +188,8 @@ impl<'k> Body<'k> {
             kv_head: head / (a.n_heads / a.kv.n_kv_heads.max(1)).max(1),
             queries: k.shared("queries", rows * a.kv.k_dim),
             weights: k.shared("weights", rows * TILE),
-            factors: [k.shared("keep", rows), k.shared("take", rows)],
+            // Chunks that are merged elsewhere have no second factor.
+            factors: [keep, if a.split { keep } else { k.shared("take", rows) }],
         }
     }
 
