@@ -19,7 +19,7 @@ const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "
 /// A spill for want of registers is refused. One with most of the registers free is the assembler's own choice (for sm_100 it makes some):
 /// the table shows it.
 fn wants_registers(usage: &Usage) -> bool {
-    usage.spills.iter().any(|&bytes| bytes > 64) || (usage.spills != [0; 3] && usage.registers > 128)
+    usage.spills.iter().any(|&bytes| bytes > 128) || (usage.spills != [0; 3] && usage.registers > 128)
 }
 
 fn nvrtc() -> Option<Nvrtc> {
