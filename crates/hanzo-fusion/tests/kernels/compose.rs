@@ -281,7 +281,7 @@ fn others(cols: usize, fuse: bool) -> Plan {
 }
 
 /// The longest runs of nodes of each row-wise launch that compose.
-fn runs<'p>(plan: &'p Plan) -> Vec<&'p [Value]> {
+fn runs(plan: &Plan) -> Vec<&[Value]> {
     let mut out = Vec::new();
     for launch in plan.launches.iter().filter(|l| matches!(l.kind, LaunchKind::Rows(_))) {
         let mut rest = launch.nodes.as_slice();
