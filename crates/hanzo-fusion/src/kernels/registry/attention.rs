@@ -25,15 +25,9 @@ fn params(n_keys: u32) -> Vec<(&'static str, u32)> {
     ]
 }
 
-/// One tile of one token, or of as many as the plan takes.
+/// One tile of one token, or of as many as the plan takes. Where blocks lie is not said: what is asked for counts, not one block for all.
 fn reads(position: u32, tokens: u32) -> Vec<(&'static str, u32)> {
-    vec![
-        ("positions", position),
-        ("sequences", 0),
-        ("block_table", 0),
-        ("tile_first", 0),
-        ("tile_end", tokens),
-    ]
+    vec![("positions", position), ("sequences", 0), ("tile_first", 0), ("tile_end", tokens)]
 }
 
 pub(super) fn decode(subgroup: u32, variants: &Variants) -> Vec<Instance> {

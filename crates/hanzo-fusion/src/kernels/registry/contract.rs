@@ -39,12 +39,12 @@ impl Shape {
         if experts {
             params.extend([("per_token", PER_TOKEN), ("n_experts", EXPERTS)]);
         }
-        let reads = if experts { vec![("ids", 0)] } else { vec![] };
+        // Which experts is not said: what slots ask for counts, not the one matrix that would be all of theirs.
         Launch {
             shape: format!("{n_out} × {n_in}, {rows}: {n_rows}"),
             grid: [grid[0], grid[1], 1],
             params,
-            reads,
+            reads: vec![],
         }
     }
 
@@ -135,7 +135,7 @@ fn many(family: &str, plan: Gemm, shape: Shape, tiles: Option<u32>, subgroup: u3
     let grid = [shape.n_out.div_ceil(width), tiles.unwrap_or_else(|| shape.n_rows.div_ceil(height))];
     let mut launch = shape.launch(grid, shape.groups());
     if tiles.is_some() {
-        launch.reads = vec![("order", 0), ("tile_expert", 0), ("tile_first", 0), ("tile_end", height)];
+        launch.reads = vec![("order", 0), ("tile_first", 0), ("tile_end", height)];
     }
     let usual = format!("{family}_{}", suffix(&plan.layout));
     let name = match Variants::rung_name(plan.rung) {
