@@ -33,7 +33,8 @@ const schema = {
 const held = await client.chat.completions.create({
   model,
   messages: [{ role: "user", content: "A colour, please." }],
-  max_completion_tokens: 32,
+  max_completion_tokens: 256,
+  temperature: 0,
   response_format: { type: "json_schema", json_schema: { name: "colour", strict: true, schema } },
 });
 console.log(JSON.parse(held.choices[0].message.content).colour);

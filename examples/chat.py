@@ -33,7 +33,8 @@ schema = {
 reply = client.chat.completions.create(
     model=model,
     messages=[{"role": "user", "content": "A colour, please."}],
-    max_completion_tokens=32,
+    max_completion_tokens=256,
+    temperature=0,
     response_format={"type": "json_schema", "json_schema": {"name": "colour", "strict": True, "schema": schema}},
 )
 print(json.loads(reply.choices[0].message.content)["colour"])

@@ -14,7 +14,7 @@ ask '{"messages": [{"role": "user", "content": "Once upon a time"}], "max_comple
 ask '{"messages": [{"role": "user", "content": "Once upon a time"}], "max_completion_tokens": 32, "stream": true,
       "stream_options": {"include_usage": true}}'
 
-ask '{"messages": [{"role": "user", "content": "A colour, please."}], "max_completion_tokens": 32,
+ask '{"messages": [{"role": "user", "content": "A colour, please."}], "max_completion_tokens": 256, "temperature": 0,
       "response_format": {"type": "json_schema", "json_schema": {"name": "colour", "strict": true, "schema": {
         "type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"],
         "additionalProperties": false}}}}'

@@ -367,6 +367,22 @@ async fn great_and_slow_bodies_are_refused() {
     lives(&server).await;
 }
 
+/// A head that trickles, and a connection that never asks, are let go.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_heads_are_not_waited_for() {
+    let limits = Limits { header_time: Duration::from_millis(300), ..Limits::default() };
+    let server = start_with(Config { limits, ..Config::default() }, &LoadSettings::default()).await;
+    for head in ["", "GET", "GET /health HTTP/1.1\r\nhost: local", "GET /health HTTP/1.1\r\nhost: localhost\r\n"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "{head}");
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"), "{head}: {answer:?}");
+    }
+    lives(&server).await;
+}
+
 /// Sends bytes and reads what comes back, for as long as the server wants to talk.
 async fn raw(server: &Running, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
