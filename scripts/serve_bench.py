@@ -6,8 +6,15 @@
 A round of one server: start it, ask /health until it says ready, one request to warm up, then `--requests` chat completions from each of
 `--streams` clients at once, streamed, greedy, `--tokens` tokens each whether or not the model would stop, no two prompts alike (so that no
 prefix cache helps); then the same from one client alone. All clocks are the client's: tokens a second over all streams, time to the first
-piece of text, gaps between pieces. The overhead of HTTP is the client's time per token alone over that of `hanzo bench` at about the
-same depth. Needs Python's standard library only; traffic stays on the loopback interface.
+piece of text, gaps between pieces.
+
+    scripts/serve_bench.py --overhead --model M.gguf [--hanzo target/release/hanzo] [options] [--json FILE]
+
+What HTTP costs a token: in turn, `hanzo bench` (the device's steps alone) and one stream of `hanzo serve` without drafts, at about the same
+depth, read by a client that does next to nothing (it takes bytes from the socket and looks at the last of them). Beside the times, which
+other programs disturb, it tells the processor time and the switches a token of those threads of the server that do not compute.
+
+Needs Python's standard library only; traffic stays on the loopback interface.
 """
 
 import argparse
@@ -142,6 +149,82 @@ def percentile(values, p):
     return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (at - low)
 
 
+def stream_raw(port, text, tokens):
+    """Seconds from the first text to the end of one streamed reply, of which nothing is read but its end."""
+    body = json.dumps({
+        "messages": [{"role": "user", "content": text}], "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+        "stream_options": {"include_usage": True},
+    }).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as s:
+        s.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        first, tail, seen = None, b"", b""
+        while part := s.recv(1 << 16):
+            if first is None:
+                seen += part
+                # The first event has the role alone.
+                if seen.count(b"data: ") > 1:
+                    first = time.perf_counter()
+            tail = (tail + part)[-1500:]
+        end = time.perf_counter()
+    if b"data: [DONE]" not in tail or b'"completion_tokens":%d' % tokens not in tail:
+        raise RuntimeError(f"not {tokens} tokens: {tail!r}")
+    return end - first
+
+
+def threads_of(pid):
+    """Of each thread: name, nanoseconds on a processor, times that it gave one up."""
+    out = {}
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        at = f"/proc/{pid}/task/{tid}"
+        with open(f"{at}/comm") as comm, open(f"{at}/schedstat") as stat, open(f"{at}/status") as status:
+            switches = sum(int(line.split()[1]) for line in status if "ctxt_switches" in line)
+            out[tid] = (comm.read().strip(), int(stat.read().split()[0]), switches)
+    return out
+
+
+def overhead(args):
+    """The table of `--overhead`, and its samples."""
+    bench, served, cpu, switches = [], [], [], []
+    depth = 32 + 2 * args.words
+    for r in range(args.rounds):
+        command = [args.hanzo, "bench", "-m", args.model, "-p", "0", "-n", str(args.tokens), "-r", "2", "-d", str(depth),
+                   "-t", str(args.threads), "--json"]
+        cell = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["cells"][0]
+        bench += [seconds / n for seconds, n in cell["samples"][cell["warm_up"]:]]
+        port = free_port()
+        server = Server([args.hanzo, "serve", args.model, "--port", str(port), "--threads", str(args.threads), "--draft-max", "0"], port)
+        try:
+            stream_raw(port, "Warm up.", 16)
+            for i in range(2):
+                before = threads_of(server.process.pid)
+                served.append(stream_raw(port, prompt(i, r, args.words), args.tokens) / (args.tokens - 1))
+                after = threads_of(server.process.pid)
+                others = [(t, v) for t, v in after.items() if not v[0].startswith(("hanzo-cpu", "hanzo-engine"))]
+                gone = lambda at: sum(v[at] - before.get(t, (0, 0, 0))[at] for t, v in others) / args.tokens  # noqa: E731
+                cpu.append(1e-9 * gone(1))
+                switches.append(gone(2))
+        finally:
+            server.stop()
+        print(f"round {r + 1}: {1e3 * bench[-1]:.3f} and {1e3 * served[-1]:.3f} ms a token", file=sys.stderr)
+    print(f"{os.path.basename(args.model)}, {args.threads} threads, {args.tokens} tokens, {args.rounds} rounds\n")
+    print("| | least ms a token | median |\n|---|---:|---:|")
+    for name, values in (("hanzo bench", bench), ("hanzo serve", served)):
+        print(f"| {name} | {1e3 * min(values):.3f} | {1e3 * statistics.median(values):.3f} |")
+    low, mid = min(served) / min(bench) - 1, statistics.median(served) / statistics.median(bench) - 1
+    print(f"| more | {100 * low:+.1f} % | {100 * mid:+.1f} % |")
+    print(f"\nThreads that do not compute: {1e6 * min(cpu):.0f} µs of a processor a token at least, {1e6 * statistics.median(cpu):.0f} in the "
+          f"median; {statistics.median(switches):.1f} switches.")
+    return {"bench_s": bench, "served_s": served, "cpu_s": cpu, "switches": switches}
+
+
+def write_json(args, content):
+    with open(args.json + ".new", "w", encoding="utf-8") as out:
+        told = {k: v for k, v in vars(args).items() if k not in ("hanzo", "llama_server", "json", "model")}
+        json.dump({"arguments": told, "model": os.path.basename(args.model), **content}, out)
+    os.replace(args.json + ".new", args.json)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--model", required=True)
@@ -153,8 +236,14 @@ def main():
     ap.add_argument("--tokens", type=int, default=128)
     ap.add_argument("--words", type=int, default=24, help="of the prompt")
     ap.add_argument("--rounds", type=int, default=3)
+    ap.add_argument("--overhead", action="store_true", help="what HTTP costs a token")
     ap.add_argument("--json", help="write all samples here")
     args = ap.parse_args()
+    if args.overhead:
+        samples = overhead(args)
+        if args.json:
+            write_json(args, {"samples": samples})
+        return
 
     # A context that holds every stream's prompt and reply; llama-server divides its own by the number of slots.
     per_stream = 64 + 6 * args.words + args.tokens
@@ -206,10 +295,7 @@ def main():
         print(f"\nhanzo / llama-server: {ours['tokens_per_s'] / theirs['tokens_per_s']:.2f} of the tokens, "
               f"{ours['first_p95_s'] / theirs['first_p95_s']:.2f} of the p95 to the first text")
     if args.json:
-        with open(args.json + ".new", "w", encoding="utf-8") as out:
-            json.dump({"arguments": {k: v for k, v in vars(args).items() if k not in ("hanzo", "llama_server", "json", "model")},
-                       "model": os.path.basename(args.model), "summary": rows, "samples": samples}, out)
-        os.replace(args.json + ".new", args.json)
+        write_json(args, {"summary": rows, "samples": samples})
 
 
 if __name__ == "__main__":

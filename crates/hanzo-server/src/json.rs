@@ -16,7 +16,11 @@ use serde_json::{Map, Number, Value};
 
 use crate::context::Notes;
 use crate::error::ApiError;
+use crate::generate::blocking;
 use crate::state::App;
+
+/// Bytes of a body that are read elsewhere than on the threads that serve connections.
+const LONG: usize = 256 << 10;
 
 /// A JSON body. What it holds is read by one or several types, each of which takes the fields that it knows.
 #[derive(Debug)]
@@ -155,7 +159,13 @@ impl JsonBody {
             Some(_) => too_large(),
             None => ApiError::invalid(format!("the body ended early: {e}")),
         })?;
-        let value = parse(&bytes.to_bytes(), limits.json_depth)?;
+        let (bytes, depth) = (bytes.to_bytes(), limits.json_depth);
+        // What takes its time must not keep the others' bytes from moving.
+        let value = if bytes.len() > LONG {
+            blocking(move || parse(&bytes, depth)).await??
+        } else {
+            parse(&bytes, depth)?
+        };
         Ok(Self { value, ignored: None, notes })
     }
 }

@@ -372,7 +372,9 @@ async fn great_and_slow_bodies_are_refused() {
 async fn slow_heads_are_not_waited_for() {
     let limits = Limits { header_time: Duration::from_millis(300), ..Limits::default() };
     let server = start_with(Config { limits, ..Config::default() }, &LoadSettings::default()).await;
-    for head in ["", "GET", "GET /health HTTP/1.1\r\nhost: local", "GET /health HTTP/1.1\r\nhost: localhost\r\n"] {
+    for head in
+        ["", "GET", "GET /health HTTP/1.1\r\nhost: local", "GET /health HTTP/1.1\r\nhost: localhost\r\n"]
+    {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();

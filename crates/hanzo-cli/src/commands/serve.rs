@@ -203,8 +203,13 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Threads that serve connections: they only move bytes, the cores are for computing.
-const CONNECTION_THREADS: usize = 2;
+/// Threads that serve connections: they only move bytes, the cores are for computing. With two, each message of a stream wakes the other
+/// too, which looks for work and finds none; a machine with cores to spare may have that.
+fn connection_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cores >= 8 { 2 } else { 1 }
+}
+
 /// Threads for templates, tokens and grammars.
 const TEXT_THREADS: usize = 8;
 
@@ -223,7 +228,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tracing::warn!("everybody who reaches {} may ask: there are no API keys (--api-key-file)", args.host);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(CONNECTION_THREADS)
+        .worker_threads(connection_threads())
         .max_blocking_threads(TEXT_THREADS)
         .enable_all()
         .build()
@@ -394,12 +399,12 @@ fn config(args: &Args) -> Result<Config> {
     Ok(Config {
         api_keys,
         cors_origins: args.cors_origin.clone(),
+        allowed_hosts: args.allowed_hosts.clone(),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         log_prompts: args.log_prompts,
         lora_dir: args.lora_dir.clone(),
         limits: Limits {
             connections: args.max_connections as usize,
-        allowed_hosts: args.allowed_hosts.clone(),
             body_bytes: (args.max_body as usize) << 20,
             reply_time: args.reply_timeout.map(|s| Duration::from_secs(s.into())),
             drain_time: Duration::from_secs(args.drain_timeout.into()),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hanzo_engine::constraint::Grammar;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::sampling::{Length, MAX_LOGPROBS, MOST, Sampling};
@@ -272,62 +272,90 @@ fn whole(replies: &[Reply], usage: &Usage, manner: &Manner) -> Value {
     })
 }
 
+/// A message of a stream. One is written a token, so its text is not copied on the way.
+#[derive(Serialize)]
+struct Chunk<'m> {
+    id: &'m str,
+    object: &'static str,
+    created: u64,
+    model: &'m str,
+    choices: &'m [ChunkChoice<'m>],
+    /// `null` in all messages but the last, if it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'m> {
+    index: usize,
+    delta: Delta<'m>,
+    logprobs: Value,
+    finish_reason: Option<&'m str>,
+}
+
+#[derive(Default, Serialize)]
+struct Delta<'m> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'m str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'m str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[Value; 1]>,
+}
+
 impl Manner {
-    fn head(&self) -> Value {
-        json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.name,
+    fn message(&self, choices: &[ChunkChoice<'_>], usage: Value) -> Bytes {
+        sse::data(&Chunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.name,
+            choices,
+            usage: self.usage.then_some(usage),
         })
     }
 
-    fn chunk(&self, index: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> Bytes {
-        let mut chunk = self.head();
-        if let Some(fields) = chunk.as_object_mut() {
-            let choice =
-                json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
-            fields.insert("choices".to_owned(), json!([choice]));
-            if self.usage {
-                fields.insert("usage".to_owned(), Value::Null);
-            }
-        }
-        sse::data(&chunk)
+    fn chunk(&self, index: usize, delta: Delta<'_>, logprobs: Value, finish: Option<&str>) -> Bytes {
+        self.message(&[ChunkChoice { index, delta, logprobs, finish_reason: finish }], Value::Null)
     }
 }
 
 impl Write for Manner {
     fn begin(&mut self, out: &mut Vec<Bytes>) {
-        let role = json!({"role": "assistant", "content": ""});
-        out.extend((0..self.n).map(|i| self.chunk(i, role.clone(), Value::Null, None)));
+        let role = || Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
+        out.extend((0..self.n).map(|i| self.chunk(i, role(), Value::Null, None)));
     }
 
     /// The log-probabilities of an event go with its first chunk.
     fn event(&mut self, event: Event, out: &mut Vec<Bytes>) {
         let entry = event.token.as_ref().and_then(|t| output::logprobs_entry(&self.model.tokenizer, t));
         let mut logprobs = entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
-        let mut write = |delta: Value, finish: Option<&str>| {
+        let mut write = |delta: Delta<'_>, finish: Option<&str>| {
             out.push(self.chunk(event.choice, delta, std::mem::take(&mut logprobs), finish));
         };
         for part in &event.parts {
             match part {
-                Part::Reasoning(text) => write(json!({"reasoning_content": text}), None),
-                Part::Content(text) => write(json!({"content": text}), None),
+                Part::Reasoning(text) => {
+                    write(Delta { reasoning_content: Some(text), ..Delta::default() }, None)
+                }
+                Part::Content(text) => write(Delta { content: Some(text), ..Delta::default() }, None),
                 Part::Call(c) => {
                     let mut start = call(c);
                     start["index"] = c.index.into();
-                    write(json!({"tool_calls": [start]}), None);
+                    write(Delta { tool_calls: Some([start]), ..Delta::default() }, None);
                 }
                 Part::Arguments { call, text } => {
                     let more = json!({"index": call, "function": {"arguments": text}});
-                    write(json!({"tool_calls": [more]}), None);
+                    write(Delta { tool_calls: Some([more]), ..Delta::default() }, None);
                 }
             }
         }
         match &event.end {
-            Some(end) => write(json!({}), Some(output::finish_reason(end))),
+            Some(end) => write(Delta::default(), Some(output::finish_reason(end))),
             None if event.parts.is_empty() && event.token.as_ref().is_some_and(|t| t.logprobs.is_some()) => {
-                write(json!({"content": ""}), None);
+                write(Delta { content: Some(""), ..Delta::default() }, None);
             }
             None => {}
         }
@@ -335,12 +363,7 @@ impl Write for Manner {
 
     fn end(&mut self, usage: &Usage, out: &mut Vec<Bytes>) {
         if self.usage {
-            let mut last = self.head();
-            if let Some(fields) = last.as_object_mut() {
-                fields.insert("choices".to_owned(), json!([]));
-                fields.insert("usage".to_owned(), output::usage(usage));
-            }
-            out.push(sse::data(&last));
+            out.push(self.message(&[], output::usage(usage)));
         }
         out.push(sse::done());
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use hanzo_engine::{SamplingParams, Token, TokenLogprob, TokenScore};
 use hanzo_text::detokenize::DecodeOptions;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::chat::{ResponseFormat, StreamOptions};
@@ -19,7 +19,7 @@ use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
 use crate::generate::{Event, Generation, Held, Job, Reply, Usage, Write, blocking, written};
 use crate::json::{JsonBody, within};
-use crate::lora::{self, Choice, LoraFields};
+use crate::lora::{self, LoraFields};
 use crate::model::{LoadedModel, Prompt, TextError};
 use crate::respond::Json;
 use crate::state::App;
@@ -88,7 +88,7 @@ pub(super) async fn create(
     let (sampling, length): (Sampling, Length) = (body.read()?, body.read()?);
     let lora: LoraFields = body.read()?;
     drop(body);
-    let Choice { model, name, adapters } = lora::choose(&app, request.model.as_deref(), lora).await?;
+    let lora::Choice { model, name, adapters } = lora::choose(&app, request.model.as_deref(), lora).await?;
     let stream = request.stream.unwrap_or(false);
     let usage = request.stream_options.is_some_and(|o| o.include_usage.unwrap_or(false));
     let (most, for_work) = (app.config.limits.prompts, Arc::clone(&model));
@@ -341,14 +341,36 @@ impl Manner {
         Value::Object(out)
     }
 
-    fn chunk(&self, choices: Value, usage: Value) -> Bytes {
-        let mut out = self.head();
-        out.insert("choices".to_owned(), choices);
-        if self.usage {
-            out.insert("usage".to_owned(), usage);
-        }
-        sse::data(&Value::Object(out))
+    fn chunk(&self, choices: &[Choice<'_>], usage: Value) -> Bytes {
+        sse::data(&Chunk {
+            id: &self.id,
+            object: "text_completion",
+            created: self.created,
+            model: &self.name,
+            choices,
+            usage: self.usage.then_some(usage),
+        })
     }
+}
+
+/// A message of a stream. One is written a token, so its text is not copied on the way.
+#[derive(Serialize)]
+struct Chunk<'m> {
+    id: &'m str,
+    object: &'static str,
+    created: u64,
+    model: &'m str,
+    choices: &'m [Choice<'m>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Choice<'m> {
+    index: usize,
+    text: &'m str,
+    logprobs: Value,
+    finish_reason: Option<&'m str>,
 }
 
 /// Writes the chunks of a streamed response.
@@ -373,8 +395,9 @@ impl Write for Writer {
         let finish = self.echo_only.then_some("length");
         for (i, place) in manner.places.iter().enumerate().filter(|(_, place)| !place.echo.is_empty()) {
             for index in i * manner.n..(i + 1) * manner.n {
-                let choice = manner.choice(index, &place.echo, manner.logprobs(place, &[]), finish);
-                out.push(manner.chunk(json!([choice]), Value::Null));
+                let logprobs = manner.logprobs(place, &[]);
+                let choice = Choice { index, text: &place.echo, logprobs, finish_reason: finish };
+                out.push(manner.chunk(&[choice], Value::Null));
             }
         }
     }
@@ -392,14 +415,14 @@ impl Write for Writer {
         }
         let finish = event.end.as_ref().map(output::finish_reason);
         if !text.is_empty() || finish.is_some() || !entry.is_null() {
-            let choice = manner.choice(index, &text, entry, finish);
-            out.push(manner.chunk(json!([choice]), Value::Null));
+            let choice = Choice { index, text: &text, logprobs: entry, finish_reason: finish };
+            out.push(manner.chunk(&[choice], Value::Null));
         }
     }
 
     fn end(&mut self, usage: &Usage, out: &mut Vec<Bytes>) {
         if self.manner.usage {
-            out.push(self.manner.chunk(json!([]), output::usage(usage)));
+            out.push(self.manner.chunk(&[], output::usage(usage)));
         }
         out.push(sse::done());
     }
