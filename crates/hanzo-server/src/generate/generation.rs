@@ -21,6 +21,8 @@ struct Choice {
     parser: Option<OutputParser>,
     /// Calls that began.
     calls: usize,
+    /// Of these, those that are whole.
+    complete: usize,
     ended: bool,
 }
 
@@ -45,8 +47,9 @@ impl Choice {
             Parsed::CallBegan(name) => parts.push(self.call(name)),
             Parsed::Arguments(text) => parts.push(self.arguments(text)),
             // All of it was told as it came.
-            Parsed::CallEnded(_) => {}
+            Parsed::CallEnded(_) => self.complete += 1,
             Parsed::ToolCall(call) => {
+                self.complete += 1;
                 parts.push(self.call(call.name));
                 parts.push(self.arguments(Value::Object(call.arguments).to_string()));
             }
@@ -77,7 +80,10 @@ pub(crate) struct Generation {
 impl Generation {
     /// A request that the engine has taken; of each choice, what reads its text (`None` for plain text).
     pub(super) fn new(mail: Mail, cancel: Cancel, parsers: Vec<Option<OutputParser>>, log: Log) -> Self {
-        let choices = parsers.into_iter().map(|parser| Choice { parser, calls: 0, ended: false }).collect();
+        let choices = parsers
+            .into_iter()
+            .map(|parser| Choice { parser, calls: 0, complete: 0, ended: false })
+            .collect();
         Self { mail, cancel, choices, usage: Usage::default(), log }
     }
 
@@ -116,7 +122,8 @@ impl Generation {
                 let parts = state.read(&end.text, true);
                 state.ended = true;
                 let reason = match end.finish.reason {
-                    FinishReason::Stop if state.calls > 0 => EndReason::Calls,
+                    // Nobody shall carry out what went wrong.
+                    FinishReason::Stop if state.complete > 0 => EndReason::Calls,
                     FinishReason::Stop => EndReason::Stop,
                     FinishReason::Length => EndReason::Length,
                     FinishReason::Cancelled => return Err(ApiError::internal("the request was cancelled")),
@@ -256,7 +263,8 @@ mod tests {
             tools: Some(Tools::from_json(&tools)),
             ..ParseOptions::default()
         };
-        let mut choice = Choice { parser: Some(OutputParser::new(options)), calls: 0, ended: false };
+        let mut choice =
+            Choice { parser: Some(OutputParser::new(options)), calls: 0, complete: 0, ended: false };
         let mut reply = Reply::default();
         let mut steps = Vec::new();
         for piece in [
@@ -279,7 +287,7 @@ mod tests {
         let wanted =
             [(0, "weather", "{\"city\":\"Zürich\"}"), (1, "weather", "{\"city\":1,"), (2, "now", "{}")];
         assert_eq!(told, wanted);
-        assert_eq!(reply.content, "Well.oops");
+        assert_eq!((reply.content.as_str(), choice.complete), ("Well.oops", 2));
         assert_eq!((reply.calls[0].input().is_some(), reply.calls[1].input()), (true, None));
     }
 }
