@@ -240,7 +240,7 @@ def render(stem):
     put(f"* Text: `{s['text']}` (SHA-256 `{s['text_sha256'][:16]}…`), {s['windows']} windows of {s['ctx']} tokens, {s['tokens_scored']} tokens scored.")
     put(f"* Importance matrix: {'`' + s['imatrix'] + '`, the same file for both' if s['imatrix'] else 'none, on either side'}. Peer: {s['peer'] or 'run pending'}.")
     put(f"* Base: the model itself, perplexity {s['base_perplexity']:.4f} ± {s['base_perplexity_error']:.4f}.")
-    put(f"* All files are run by hanzo ({s['device']}, KV cache {s['kv']}), so that only the quantizers differ.")
+    put(f"* All files are run by hanzo ({s['device']}, KV cache {s['kv']}), so that only the files differ: by the rounding, and where rows fit no block of Q2_K or Q3_K by the type that takes its place (ours IQ4_NL, ggml's Q4_0, of one size).")
     put("")
     put("## How near to the base")
     put("")
