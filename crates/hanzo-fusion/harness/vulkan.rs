@@ -119,8 +119,8 @@ impl Vulkan {
         let subgroup = v11.subgroup_size;
         let names = unsafe { instance.enumerate_device_extension_properties(physical) }.unwrap_or_default();
         let matrix = ash::khr::cooperative_matrix::NAME;
+        let query = ash::khr::cooperative_matrix::Instance::new(&entry, &instance);
         let shapes = if names.iter().any(|e| e.extension_name_as_c_str() == Ok(matrix)) {
-            let query = ash::khr::cooperative_matrix::Instance::new(&entry, &instance);
             unsafe { query.get_physical_device_cooperative_matrix_properties(physical) }.unwrap_or_default()
         } else {
             vec![]
