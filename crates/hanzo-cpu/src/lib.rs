@@ -2,8 +2,8 @@
 //!
 //! Start with [`pool`] (how work is split), then [`packed`] (how a weight matrix lies in memory), [`activations`] (its
 //! other operand) and [`contract`] (the product of the two and where its results go). `matvec`, `gemm` and `moe` hold the
-//! cores, `low_rank` what adapters add to their results; [`ops`] and [`attention`] hold what is not a contraction, and [`exec`]
-//! runs a whole plan. [`probe`] measures what the machine could do at most.
+//! cores, `low_rank` what adapters add to their results; [`ops`], [`attention`] and `recurrent` hold what is not a contraction,
+//! and [`exec`] runs a whole plan. [`probe`] measures what the machine could do at most.
 //!
 //! Every number this crate computes has one order of operations, written down in `hanzo_quant::canonical`, whatever the
 //! batch, the thread count or the instruction set. It knows nothing of files, models or requests.
@@ -29,6 +29,7 @@ mod matvec;
 mod moe;
 #[cfg(test)]
 mod numeric;
+mod recurrent;
 mod simd;
 
 pub use error::CpuError;

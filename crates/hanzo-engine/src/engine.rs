@@ -205,7 +205,7 @@ impl Engine {
         let load = LoadOptions {
             max_tokens,
             max_outputs: step_limits.max_outputs(),
-            kv: KvConfig { n_blocks, n_window_blocks: sizes.window, kv_type: options.kv_type },
+            kv: KvConfig { n_blocks, n_window_blocks: sizes.window, n_states: 0, kv_type: options.kv_type },
         };
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), load, progress)?;
         let info = EngineInfo {

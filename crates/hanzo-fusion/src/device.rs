@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::graph::{Graph, WeightDecl};
 use crate::observe::Observer;
-use crate::step::{KvConfig, Step};
+use crate::step::{KvConfig, StateUse, Step};
 
 /// Errors of a device. Each names what failed.
 #[derive(Debug, Error)]
@@ -83,7 +83,7 @@ pub struct LoadOptions {
 pub struct MemoryReport {
     /// Packed weights.
     pub weights: u64,
-    /// KV pool.
+    /// KV pool, and recurrent states.
     pub kv: u64,
     /// Activations and scratch.
     pub arena: u64,
@@ -145,12 +145,31 @@ pub trait Device: Send + Sync {
 /// A model on a device, with its KV pool.
 pub trait LoadedModel: Send {
     /// Runs one step: writes keys and values of its tokens, and the logits of `step.outputs` to `logits`
-    /// (`[outputs, vocab]` f32, row-major).
+    /// (`[outputs, vocab]` f32, row-major). Recurrent states, where the model has some, stay in slots: that of the step's
+    /// `i`-th sequence in slot `i`.
     ///
     /// # Errors
     /// [`DeviceError::InvalidStep`] when the inputs contradict each other, [`DeviceError::StepFailed`] when a kernel
     /// failed. The model can be used again after either.
     fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError>;
+
+    /// As [`step`](Self::step), with the recurrent states of the step's sequences where `states` says, one entry a sequence.
+    /// A model without recurrent states takes none.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), which leaves the states that were to be written undefined;
+    /// [`DeviceError::Unsupported`] from a device without recurrent states.
+    fn step_states(
+        &mut self,
+        step: &Step<'_>,
+        states: &[StateUse<'_>],
+        logits: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        if states.is_empty() {
+            return self.step(step, logits);
+        }
+        Err(DeviceError::Unsupported { device: "this device", what: "a recurrent state".to_owned() })
+    }
 
     /// Final hidden states of the last step's `hidden` rows (`[hidden, n_embd]` f32, row-major), in their order. Empty after a
     /// step that failed.
@@ -171,6 +190,17 @@ pub trait LoadedModel: Send {
     /// # Errors
     /// [`DeviceError::InvalidStep`] when a block does not exist.
     fn copy_blocks(&mut self, group: usize, pairs: &[(u32, u32)]) -> Result<(), DeviceError>;
+
+    /// Copies recurrent states `(from, to)`, slot to slot, in order.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidStep`] when a slot does not exist; [`DeviceError::Unsupported`] from a device without recurrent states.
+    fn copy_states(&mut self, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        Err(DeviceError::Unsupported { device: "this device", what: "a recurrent state".to_owned() })
+    }
 
     /// Bytes held.
     fn memory(&self) -> MemoryReport;

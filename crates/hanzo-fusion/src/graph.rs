@@ -9,12 +9,12 @@ mod builder;
 mod op;
 
 pub use builder::Builder;
-pub use op::{Activation, AttentionSpec, Op, RopeSpec, RopeStyle};
+pub use op::{Activation, AttentionSpec, DeltaSpec, KeyHeads, Op, RopeSpec, RopeStyle};
 
 use hanzo_quant::QuantType;
 use thiserror::Error;
 
-use crate::step::KvLayer;
+use crate::step::{KvLayer, StateLayer};
 
 /// How many rows a value has, in terms of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +110,8 @@ pub struct Graph {
     pub ropes: Vec<RopeSpec>,
     /// KV caches, one an attention layer.
     pub kv_layers: Vec<KvLayer>,
+    /// What recurrent ops keep of each sequence, one entry an op.
+    pub states: Vec<StateLayer>,
     /// The logits, `[Outputs, vocab]` (`[Logits, vocab]` in a plan).
     pub logits: Option<Value>,
     /// The final hidden states, which the output head reads: `[Outputs, n_embd]`. `None` where a model has none to give.
@@ -136,6 +138,12 @@ impl Graph {
     /// The weight of that name.
     pub fn weight(&self, name: &str) -> Option<Weight> {
         self.weights.iter().position(|w| w.name == name).map(|i| Weight(i as u32))
+    }
+
+    /// Bytes of one sequence's recurrent states; 0 where the model has none.
+    pub fn state_bytes(&self) -> u64 {
+        let elements = self.states.iter().map(|s| s.elements as u64).fold(0, u64::saturating_add);
+        elements.saturating_mul(4)
     }
 
     /// Number of KV groups (block tables that a sequence needs).

@@ -21,4 +21,6 @@ pub use device::{
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
 pub use observe::{ContractionInput, Observer};
 pub use plan::{Domain, Launch, LaunchKind, Plan, PlanOptions};
-pub use step::{AdapterUse, BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, Step};
+pub use step::{
+    AdapterUse, BLOCK_TOKENS, KvConfig, KvLayer, KvType, SequenceStep, StateLayer, StateSave, StateUse, Step,
+};

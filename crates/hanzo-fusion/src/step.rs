@@ -45,6 +45,42 @@ pub struct Step<'a> {
     pub hidden: &'a [u32],
 }
 
+/// How one sequence's share of a step uses the recurrent states of a model that has some. Such a state is as large for any
+/// number of tokens, and lies in a slot that the caller chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateUse<'a> {
+    /// Slot of the state after the tokens before this step. Not read where the step has the sequence's first token: that
+    /// one follows a state of zeros.
+    pub from: u32,
+    /// Slot that the state after the last row goes to; may be `from`.
+    pub to: u32,
+    /// States on the way that are wanted too, ascending.
+    pub saves: &'a [StateSave],
+}
+
+impl StateUse<'_> {
+    /// The state stays in its slot.
+    pub fn in_slot(slot: u32) -> Self {
+        Self { from: slot, to: slot, saves: &[] }
+    }
+}
+
+/// A state on the way through a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSave {
+    /// Rows of the sequence in this step that the state has seen, at least 1.
+    pub after: usize,
+    /// Where it goes.
+    pub slot: u32,
+}
+
+/// What a recurrent op keeps of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateLayer {
+    /// f32 elements.
+    pub elements: usize,
+}
+
 /// Element type of cached keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum KvType {
@@ -79,14 +115,16 @@ pub struct KvConfig {
     pub n_blocks: usize,
     /// Blocks in the pool of a group whose layers all have a window.
     pub n_window_blocks: usize,
+    /// Slots for the recurrent states of models that have some.
+    pub n_states: usize,
     /// Element type.
     pub kv_type: KvType,
 }
 
 impl KvConfig {
-    /// As many blocks for every group.
+    /// As many blocks for every group, and the recurrent state of one sequence.
     pub fn equal(n_blocks: usize, kv_type: KvType) -> Self {
-        Self { n_blocks, n_window_blocks: n_blocks, kv_type }
+        Self { n_blocks, n_window_blocks: n_blocks, n_states: 1, kv_type }
     }
 
     /// Blocks in the pool of a group, whose widest window this is.

@@ -10,6 +10,7 @@ mod arena;
 mod clock;
 mod contract;
 mod observe;
+mod recurrent;
 mod rows;
 mod run;
 mod step;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 
 use hanzo_fusion::graph::Graph;
 use hanzo_fusion::{
-    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Observer, Plan, PlanOptions, Progress, Step,
-    StepTimes, WeightSource,
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Observer, Plan, PlanOptions, Progress,
+    StateUse, Step, StepTimes, WeightSource,
 };
 
 use crate::CpuError;
@@ -103,12 +104,25 @@ impl CpuDevice {
 
 impl LoadedModel for run::Model {
     fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
-        self.run(step, logits, None)
+        self.run(step, &[], logits, None)
+    }
+
+    fn step_states(
+        &mut self,
+        step: &Step<'_>,
+        states: &[StateUse<'_>],
+        logits: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        self.run(step, states, logits, None)
+    }
+
+    fn copy_states(&mut self, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        self.copy_slots(pairs)
     }
 
     fn step_timed(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<StepTimes, DeviceError> {
         let clock = clock::Clock::new(self.plan().launches.len());
-        self.run(step, logits, Some(&clock))?;
+        self.run(step, &[], logits, Some(&clock))?;
         Ok(clock.times())
     }
 

@@ -80,6 +80,7 @@ pub(super) fn values(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Vec
                 Activation::Relu => x.max(0.0),
                 Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
                 Activation::Tanh => x.tanh(),
+                Activation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
             }),
             Op::Softcap { x, cap } => map(x, &|x| f64::from(cap) * (x / f64::from(cap)).tanh()),
             Op::RmsNorm { x, weight: w, group, eps } => {
@@ -192,7 +193,48 @@ pub(super) fn values(graph: &Graph, weights: &[Vec<f32>], tokens: &[u32]) -> Vec
                         .collect()
                 })
                 .collect(),
-            Op::SliceCols { x, start, len } => by_row(x, &|r| r[start..start + len].to_vec()),
+            Op::SliceCols { x, group, start, len } => {
+                by_row(x, &|r| r.chunks(group).flat_map(|g| g[start..start + len].to_vec()).collect())
+            }
+            Op::MulGroups { x, by } => {
+                let groups = |(x, by): (&Vec<f64>, &Vec<f64>)| -> Vec<f64> {
+                    let n = x.len() / by.len();
+                    x.iter().enumerate().map(|(c, x)| x * by[c / n]).collect()
+                };
+                get(x).iter().zip(get(by)).map(groups).collect()
+            }
+            Op::CausalConv { x, weight, .. } => {
+                let (rows, n) = (get(x), decl(weight).n_in);
+                let filter = |t: usize| -> Vec<f64> {
+                    let tap = |c: usize, j: usize| {
+                        let x = (t + 1 + j).checked_sub(n).map_or(0.0, |r| rows[r][c]);
+                        x * f64::from(weights[weight.index()][c * n + j])
+                    };
+                    (0..rows[t].len()).map(|c| (0..n).map(|j| tap(c, j)).sum()).collect()
+                };
+                (0..tokens.len()).map(filter).collect()
+            }
+            Op::DeltaRule { q, k, v, g, beta, ref spec, .. } => {
+                let (dk, dv) = (spec.k_head_dim, spec.v_head_dim);
+                let mut states = vec![vec![0.0; dk * dv]; spec.n_v_heads];
+                let mut row = |t: usize| -> Vec<f64> {
+                    let mut out = Vec::new();
+                    for (h, s) in states.iter_mut().enumerate() {
+                        let key = spec.key_head(h) * dk;
+                        let (q, k) = (&get(q)[t][key..key + dk], &get(k)[t][key..key + dk]);
+                        let decay = get(g)[t][h].exp();
+                        s.iter_mut().for_each(|s| *s *= decay);
+                        for j in 0..dv {
+                            let read: f64 = (0..dk).map(|i| s[i * dv + j] * k[i]).sum();
+                            let update = (get(v)[t][h * dv + j] - read) * get(beta)[t][h];
+                            (0..dk).for_each(|i| s[i * dv + j] += k[i] * update);
+                            out.push((0..dk).map(|i| s[i * dv + j] * q[i]).sum());
+                        }
+                    }
+                    out
+                };
+                (0..tokens.len()).map(&mut row).collect()
+            }
             Op::SelectOutputs { x } => get(x).clone(),
         };
         values.push(out);

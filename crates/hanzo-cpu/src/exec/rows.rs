@@ -176,9 +176,17 @@ unsafe fn node(r: &Running<'_>, isa: Isa, v: Value, strip: Strip) {
                 combine(isa, w, x, out);
             }
         }
-        Op::SliceCols { x, start, len } => {
-            for (x, out) in get(x).chunks_exact(view.cols(x)).zip(set().chunks_exact_mut(len)) {
+        Op::SliceCols { x, group, start, len } => {
+            // A row has whole groups.
+            for (x, out) in get(x).chunks_exact(group).zip(set().chunks_exact_mut(len)) {
                 out.copy_from_slice(&x[start..start + len]);
+            }
+        }
+        Op::MulGroups { x, by } => {
+            let group = cols / view.cols(by).max(1);
+            let groups = get(x).chunks_exact(group).zip(set().chunks_exact_mut(group));
+            for (&by, (x, out)) in get(by).iter().zip(groups) {
+                unary(isa, Unary::Scale(by), x, out);
             }
         }
         Op::SelectOutputs { x } => {
@@ -190,6 +198,10 @@ unsafe fn node(r: &Running<'_>, isa: Isa, v: Value, strip: Strip) {
             }
         }
         // Anchors are launches of their own.
-        Op::MatMul { .. } | Op::MoeMatMul { .. } | Op::Attention { .. } => {}
+        Op::MatMul { .. }
+        | Op::MoeMatMul { .. }
+        | Op::Attention { .. }
+        | Op::CausalConv { .. }
+        | Op::DeltaRule { .. } => {}
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hanzo_fusion::graph::{Op, RopeSpec, Value, Weight};
 use hanzo_fusion::step::KvLayer;
 use hanzo_fusion::{
-    DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Observer, Plan, Progress, Step, WeightSource,
+    DeviceError, Launch, LaunchKind, LoadOptions, MemoryReport, Observer, Plan, Progress, StateUse, Step,
+    WeightSource,
 };
 
 use super::adapters::{self, Updates};
@@ -16,13 +17,14 @@ use super::clock::Clock;
 use super::contract::{self, Output};
 use super::step::{Inputs, group_windows};
 use super::weights::Held;
-use super::{load_error, observe, rows};
+use super::{load_error, observe, recurrent, rows};
 use crate::CpuError;
 use crate::attention::kv::LayerPool;
 use crate::attention::{Attention, Items, Out, Scratch};
 use crate::contract::Routes;
 use crate::ops::rope::RopeTable;
 use crate::pool::{Ctx, Pool};
+use crate::recurrent::{Share, Slots};
 
 /// A model on the CPU.
 pub(super) struct Model {
@@ -31,6 +33,10 @@ pub(super) struct Model {
     options: LoadOptions,
     weights: Vec<Held>,
     kv: Vec<LayerPool>,
+    /// Recurrent states, an entry a recurrent op.
+    states: Vec<Slots>,
+    /// Tokens that the state in each slot has seen; `None` where it is undefined.
+    seen: Vec<Option<usize>>,
     windows: Vec<Option<u32>>,
     arena: Arena,
     /// Rows of outputs whose hidden states the last step was asked for.
@@ -55,6 +61,8 @@ struct Local(UnsafeCell<LocalState>);
 struct LocalState {
     strip: Vec<f32>,
     attention: Scratch,
+    /// A block of a recurrent state.
+    recurrent: Vec<f32>,
     /// Rows whose low-rank projections are being computed.
     rows: Vec<f32>,
     routes: Routes,
@@ -70,6 +78,7 @@ pub(super) struct Running<'a> {
     pub(super) view: View<'a>,
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) kv: &'a [LayerPool],
+    pub(super) states: &'a [Slots],
     pub(super) ropes: &'a [(RopeSpec, RopeTable)],
     weights: &'a [Held],
     /// Pieces of each kind of attention layer.
@@ -112,6 +121,7 @@ impl Model {
         {
             return Err(unsupported("an attention layer of no size".to_owned()));
         }
+        recurrent::check(&plan.graph).map_err(unsupported)?;
         let windows = group_windows(&plan.graph);
         let pool_of = |layer: &KvLayer| {
             let window = windows.get(layer.group).copied().flatten();
@@ -119,15 +129,22 @@ impl Model {
         };
         let kv: Result<Vec<_>, _> = plan.graph.kv_layers.iter().map(pool_of).collect();
         let kv = kv.map_err(|e| load_error("KV pool", e))?;
+        let states = plan.graph.states.iter().map(|layer| Slots::new(*layer, options.kv.n_states));
+        let states: Result<Vec<_>, _> = states.collect();
+        let states = states.map_err(|e| load_error("recurrent states", e))?;
         let arena = Arena::new(&plan, &options).map_err(|e| load_error("activations", e))?;
         let weights = Held::load_all(&plan.graph, source, &pool, progress)?;
         let outputs = plan.launches.iter().map(|l| contract::outputs(&plan.graph, l)).collect();
         let ropes = plan.graph.ropes.iter().map(|spec| (spec.clone(), RopeTable::default())).collect();
         let width = arena.strip_widths.iter().copied().max().unwrap_or(0);
+        let block = recurrent::scratch_len(&plan.graph);
         let locals = (0..pool.threads())
             .map(|_| {
-                let state =
-                    LocalState { strip: vec![0.0; rows::strip_memory(width)], ..LocalState::default() };
+                let state = LocalState {
+                    strip: vec![0.0; rows::strip_memory(width)],
+                    recurrent: vec![0.0; block],
+                    ..LocalState::default()
+                };
                 Local(UnsafeCell::new(state))
             })
             .collect();
@@ -137,6 +154,8 @@ impl Model {
             options,
             weights,
             kv,
+            seen: vec![None; if states.is_empty() { 0 } else { options.kv.n_states }],
+            states,
             windows,
             arena,
             hidden: 0..0,
@@ -164,11 +183,16 @@ impl Model {
             .iter()
             // SAFETY: no step runs while the model is borrowed here.
             .map(|l| unsafe { &*l.0.get() })
-            .map(|l| (l.strip.len() + l.rows.capacity()) * 4 + l.attention.bytes())
+            .map(|l| (l.strip.len() + l.rows.capacity() + l.recurrent.len()) * 4 + l.attention.bytes())
             .sum();
         MemoryReport {
             weights: self.weights.iter().map(|w| w.bytes() as u64).sum(),
-            kv: self.kv.iter().map(|l| l.bytes() as u64).sum(),
+            kv: self
+                .kv
+                .iter()
+                .map(LayerPool::bytes)
+                .chain(self.states.iter().map(Slots::bytes))
+                .sum::<usize>() as u64,
             arena: (self.arena.bytes() + strips + (self.partials.capacity() + self.projected.capacity()) * 4)
                 as u64,
         }
@@ -193,19 +217,46 @@ impl Model {
         Ok(())
     }
 
+    /// Copies recurrent states from slot to slot.
+    pub(super) fn copy_slots(&mut self, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        let n = self.seen.len();
+        if let Some((from, to)) = pairs.iter().find(|(from, to)| *from as usize >= n || *to as usize >= n) {
+            return Err(DeviceError::InvalidStep(format!("copy of recurrent state {from} to {to}, of {n}")));
+        }
+        for slots in &mut self.states {
+            pairs.iter().for_each(|&(from, to)| slots.copy(from, to));
+        }
+        for &(from, to) in pairs {
+            self.seen[to as usize] = self.seen[from as usize];
+        }
+        Ok(())
+    }
+
     /// Runs a step. With a clock, the thread that arrives last at each barrier notes the time there.
     pub(super) fn run(
         &mut self,
         step: &Step<'_>,
+        states: &[StateUse<'_>],
         logits: &mut [f32],
         clock: Option<&Clock>,
     ) -> Result<(), DeviceError> {
         self.hidden = 0..0;
-        let inputs = Inputs::new(step, &self.plan.graph, &self.windows, &self.options, logits.len())?;
+        let inputs = Inputs::new(
+            step,
+            states,
+            &self.plan.graph,
+            &self.windows,
+            &self.options,
+            &self.seen,
+            logits.len(),
+        )?;
         let tokens = inputs.tokens.len();
         if tokens == 0 {
             return Ok(());
         }
+        let kept: Vec<(u32, usize)> = inputs.shares.iter().flat_map(Share::kept).collect();
+        // Until the step has succeeded.
+        kept.iter().for_each(|(slot, _)| self.seen[*slot as usize] = None);
         for (spec, table) in &mut self.ropes {
             table.resize(spec, tokens);
             for (row, &position) in inputs.positions.iter().enumerate() {
@@ -233,6 +284,7 @@ impl Model {
             view: self.arena.view(&plan.graph, logits, counts),
             inputs: &inputs,
             kv: &self.kv,
+            states: &self.states,
             ropes: &self.ropes,
             weights: &self.weights,
             items: &items,
@@ -300,6 +352,7 @@ impl Model {
         if let Some(e) = run.err().or(fault) {
             return Err(DeviceError::StepFailed(e.to_string()));
         }
+        kept.iter().for_each(|(slot, seen)| self.seen[*slot as usize] = Some(*seen));
         self.hidden = counts.logits..counts.outputs;
         Ok(())
     }
@@ -370,6 +423,11 @@ impl Running<'_> {
                         adapters::project(ctx, self, x, updates, &mut local.rows);
                     }
                     contract::run(ctx, self, launch, outputs, updates, &local.routes)?;
+                }
+                LaunchKind::Recurrent => {
+                    if let Some(&v) = launch.nodes.first() {
+                        recurrent::run(ctx, self, v, local.recurrent.as_mut_ptr());
+                    }
                 }
                 LaunchKind::Attention => {
                     if let [v, quantized @ ..] = &launch.nodes[..] {

@@ -1,10 +1,11 @@
 //! What a step brings, checked and prepared.
 
 use hanzo_fusion::graph::Graph;
-use hanzo_fusion::{BLOCK_TOKENS, DeviceError, LoadOptions, Step};
+use hanzo_fusion::{BLOCK_TOKENS, DeviceError, LoadOptions, StateUse, Step};
 
 use super::adapters::Adapters;
 use crate::attention::Sequence;
+use crate::recurrent::Share;
 
 fn invalid<T>(why: String) -> Result<T, DeviceError> {
     Err(DeviceError::InvalidStep(why))
@@ -23,6 +24,8 @@ pub(super) struct Inputs<'a> {
     pub(super) sequence_of: Vec<usize>,
     /// The sequences as each KV group sees them.
     pub(super) groups: Vec<Vec<Sequence<'a>>>,
+    /// The sequences as recurrent ops see them; none where the model has no such ops.
+    pub(super) shares: Vec<Share<'a>>,
     pub(super) adapters: Adapters<'a>,
 }
 
@@ -40,9 +43,11 @@ impl<'a> Inputs<'a> {
     /// Checks everything that kernels rely on.
     pub(super) fn new(
         step: &Step<'a>,
+        states: &'a [StateUse<'a>],
         graph: &Graph,
         windows: &[Option<u32>],
         options: &LoadOptions,
+        seen: &[Option<usize>],
         n_logits: usize,
     ) -> Result<Self, DeviceError> {
         let n = step.tokens.len();
@@ -75,6 +80,7 @@ impl<'a> Inputs<'a> {
             positions: Vec::with_capacity(n),
             sequence_of: Vec::with_capacity(n),
             groups: vec![Vec::with_capacity(step.sequences.len()); windows.len()],
+            shares: Vec::new(),
             adapters: Adapters::default(),
         };
         for (i, s) in step.sequences.iter().enumerate() {
@@ -125,6 +131,9 @@ impl<'a> Inputs<'a> {
         }
         inputs.adapters = Adapters::new(step, graph, &inputs.sequence_of)?;
         inputs.check_writes()?;
+        if !graph.states.is_empty() || !states.is_empty() {
+            inputs.shares = shares(step, states, graph, seen)?;
+        }
         Ok(inputs)
     }
 
@@ -143,4 +152,64 @@ impl<'a> Inputs<'a> {
         }
         Ok(())
     }
+}
+
+/// Where the recurrent states of the step's sequences are, checked: slots exist, hold what the sequence's first row
+/// follows, and what a share writes is no other's.
+fn shares<'a>(
+    step: &Step<'a>,
+    states: &'a [StateUse<'a>],
+    graph: &Graph,
+    seen: &[Option<usize>],
+) -> Result<Vec<Share<'a>>, DeviceError> {
+    if graph.states.is_empty() {
+        return invalid("the model has no recurrent states".to_owned());
+    }
+    if !states.is_empty() && states.len() != step.sequences.len() {
+        return invalid(format!("states of {} sequences, of {}", states.len(), step.sequences.len()));
+    }
+    let n_slots = seen.len();
+    let (mut shares, mut first_row) = (Vec::with_capacity(step.sequences.len()), 0);
+    let mut written: Vec<(u32, usize)> = Vec::new();
+    for (i, sequence) in step.sequences.iter().enumerate() {
+        let state = states.get(i).copied().unwrap_or(StateUse::in_slot(i as u32));
+        let n_rows = sequence.n_tokens;
+        let first_position = sequence.context_len - n_rows;
+        let from = (first_position > 0).then_some(state.from);
+        let slots = from.into_iter().chain([state.to]).chain(state.saves.iter().map(|s| s.slot));
+        if let Some(slot) = slots.into_iter().find(|&slot| slot as usize >= n_slots) {
+            return invalid(format!("sequence {i}: slot {slot} of {n_slots} for recurrent states"));
+        }
+        if let Some(slot) = from
+            && seen[slot as usize] != Some(first_position)
+        {
+            let found = seen[slot as usize];
+            return invalid(format!(
+                "sequence {i}: the recurrent state in slot {slot} has seen {found:?} tokens, not {first_position}"
+            ));
+        }
+        let rows = state.saves.iter().map(|s| s.after);
+        if !rows.clone().is_sorted() || rows.clone().any(|after| after == 0 || after > n_rows) {
+            return invalid(format!(
+                "sequence {i}: states after {:?} of {n_rows} rows",
+                rows.collect::<Vec<_>>()
+            ));
+        }
+        written.extend(state.saves.iter().map(|s| s.slot).chain([state.to]).map(|slot| (slot, i)));
+        shares.push(Share { first_row, first_position, n_rows, from, to: state.to, saves: state.saves });
+        first_row += n_rows;
+    }
+    written.sort_unstable();
+    if let Some(twice) = written.windows(2).find(|w| w[0].0 == w[1].0) {
+        return invalid(format!("slot {} for recurrent states is written twice", twice[0].0));
+    }
+    for (i, share) in shares.iter().enumerate() {
+        let Some(from) = share.from else { continue };
+        if let Ok(at) = written.binary_search_by_key(&from, |w| w.0)
+            && written[at].1 != i
+        {
+            return invalid(format!("slot {from} for recurrent states is read and written by two sequences"));
+        }
+    }
+    Ok(shares)
 }

@@ -14,10 +14,12 @@ use super::{CpuDevice, reference};
 use crate::isa::{CpuConfig, Isa};
 
 mod observed;
+mod recurrent;
 
 const VOCAB: usize = 96;
 const WIDTH: usize = 64;
 const N_BLOCKS: usize = 80;
+const N_STATES: usize = 6;
 
 /// Random weights, as bytes of each weight's format.
 struct Weights(Vec<Vec<u8>>);
@@ -321,8 +323,8 @@ impl Setup {
             no_fuse: !self.fuse,
             ..CpuConfig::default()
         };
-        let options =
-            LoadOptions { max_tokens: 96, max_outputs: 96, kv: KvConfig::equal(N_BLOCKS, self.kv_type) };
+        let kv = KvConfig { n_states: N_STATES, ..KvConfig::equal(N_BLOCKS, self.kv_type) };
+        let options = LoadOptions { max_tokens: 96, max_outputs: 96, kv };
         let device = CpuDevice::new(&config).unwrap();
         device.load(Arc::new(graph.clone()), &Source(graph, weights), options, &()).unwrap()
     }

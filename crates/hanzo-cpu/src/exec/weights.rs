@@ -59,6 +59,7 @@ impl Held {
                     note(bias, Use::Vector);
                 }
                 Op::Attention { spec, .. } => note(spec.sinks, Use::Vector),
+                Op::CausalConv { weight, .. } => note(Some(weight), Use::Vector),
                 _ => {}
             }
         }

@@ -44,6 +44,7 @@ unary_map! {
     Relu: |s, x| s.max(s.splat(0.0), x);
     Sigmoid: |s, x| math::sigmoid(s, x);
     Tanh: |s, x| math::tanh(s, x);
+    Softplus: |s, x| math::softplus(s, x);
 }
 
 #[derive(Clone, Copy)]
@@ -117,6 +118,10 @@ macro_rules! with_unary {
             }
             Unary::Activate(Activation::Tanh) => {
                 let $f = Tanh;
+                $run
+            }
+            Unary::Activate(Activation::Softplus) => {
+                let $f = Softplus;
                 $run
             }
         }

@@ -183,7 +183,7 @@ fn top_k_of_anything_is_valid() {
 #[test]
 fn elementwise_numeric() {
     type Scalar = fn(f32) -> f32;
-    let scalar: [(Unary, Scalar); 8] = [
+    let scalar: [(Unary, Scalar); 9] = [
         (Unary::Scale(0.3), |x| x * 0.3),
         (Unary::Softcap(1.5), |x| 1.5 * math::tanh(x / 1.5)),
         (Unary::Activate(Activation::Silu), math::silu),
@@ -192,6 +192,7 @@ fn elementwise_numeric() {
         (Unary::Activate(Activation::Relu), |x| if 0.0 > x { 0.0 } else { x }),
         (Unary::Activate(Activation::Sigmoid), math::sigmoid),
         (Unary::Activate(Activation::Tanh), math::tanh),
+        (Unary::Activate(Activation::Softplus), math::softplus),
     ];
     for n in SIZES {
         let (x, b) = (sample(7, n), sample(8, n));

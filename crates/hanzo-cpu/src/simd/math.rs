@@ -1,8 +1,8 @@
 //! The functions of `hanzo_quant::math` in lanes: the same operations in the same order, so the same bits.
 
 use hanzo_quant::math::{
-    ERF, ERF_SPLIT, ERFC_LOG, EXP, EXP_MAX, EXP_MIN, GATE_MIN, GELU_A, GELU_B, LN_2_HI, LN_2_LO, LOG2_E,
-    ROUND, TANH, TANH_SPLIT,
+    ERF, ERF_SPLIT, ERFC_LOG, EXP, EXP_MAX, EXP_MIN, GATE_MIN, GELU_A, GELU_B, LN_1P, LN_2_HI, LN_2_LO,
+    LOG2_E, ROUND, TANH, TANH_SPLIT,
 };
 
 use super::Simd;
@@ -89,6 +89,15 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let one = s.splat(1.0);
     let far = s.sub(one, s.div(s.splat(2.0), s.add(exp(s, s.add(a, a)), one)));
     copysign(s, s.select_lt(a, s.splat(TANH_SPLIT), near, far), x)
+}
+
+#[inline(always)]
+pub(crate) fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
+    let t = exp(s, neg_abs(s, x));
+    let h = s.div(t, s.add(s.splat(2.0), t));
+    let z = s.mul(h, h);
+    let tail = s.fma(s.mul(h, z), horner(s, &LN_1P, z), s.add(h, h));
+    s.add(s.max(s.splat(0.0), x), tail)
 }
 
 #[inline(always)]

@@ -6,10 +6,10 @@
 use hanzo_quant::QuantType;
 
 use super::{
-    Activation, AttentionSpec, Elem, Graph, GraphError, Node, Op, RopeSpec, Rows, Shape, Value, Weight,
-    WeightDecl,
+    Activation, AttentionSpec, DeltaSpec, Elem, Graph, GraphError, Node, Op, RopeSpec, Rows, Shape, Value,
+    Weight, WeightDecl,
 };
-use crate::step::KvLayer;
+use crate::step::{KvLayer, StateLayer};
 
 /// Builds a graph; see the module's doc.
 #[derive(Debug, Default)]
@@ -248,6 +248,41 @@ impl Builder {
         self.push(Op::Attention { q, written, kv, spec }, Rows::Tokens, spec.n_heads * layer.v_head_dim)
     }
 
+    /// Each column filtered over its sequence's tokens by a row of `weight`.
+    pub fn causal_conv(&mut self, x: Value, weight: Weight) -> Value {
+        let (s, w) = (self.f32(x, "causal_conv"), self.decl(weight));
+        if s.rows != Rows::Tokens || w.n_out != s.cols || w.n_in == 0 || w.n_stack != 1 {
+            self.fail("causal_conv", format!("{s:?} by `{}` [{}, {}]", w.name, w.n_out, w.n_in));
+        }
+        let state = self.state(w.n_in.saturating_sub(1).checked_mul(s.cols), "causal_conv");
+        self.push(Op::CausalConv { x, weight, state }, s.rows, s.cols)
+    }
+
+    /// The gated delta rule; see [`Op::DeltaRule`].
+    pub fn delta_rule(&mut self, [q, k, v]: [Value; 3], [g, beta]: [Value; 2], spec: DeltaSpec) -> Value {
+        let shapes = [q, k, v, g, beta].map(|x| self.f32(x, "delta_rule"));
+        let keys = spec.n_k_heads.checked_mul(spec.k_head_dim);
+        let values = spec.n_v_heads.checked_mul(spec.v_head_dim);
+        let wanted = [keys, keys, values, Some(spec.n_v_heads), Some(spec.n_v_heads)];
+        let fits = shapes.iter().zip(wanted).all(|(s, cols)| s.rows == Rows::Tokens && Some(s.cols) == cols)
+            && keys.zip(values).is_some_and(|(k, v)| k > 0 && v > 0)
+            && spec.n_v_heads.is_multiple_of(spec.n_k_heads.max(1));
+        if !fits {
+            self.fail("delta_rule", format!("{shapes:?} for {spec:?}"));
+        }
+        let state = self.state(values.and_then(|v| v.checked_mul(spec.k_head_dim)), "delta_rule");
+        self.push(Op::DeltaRule { q, k, v, g, beta, state, spec }, Rows::Tokens, values.unwrap_or(0))
+    }
+
+    /// Declares what a recurrent op keeps of a sequence.
+    fn state(&mut self, elements: Option<usize>, op: &str) -> usize {
+        if elements.is_none() {
+            self.fail(op, "its state is too large".to_owned());
+        }
+        self.graph.states.push(StateLayer { elements: elements.unwrap_or(0) });
+        self.graph.states.len() - 1
+    }
+
     /// Softmax over the columns.
     pub fn softmax(&mut self, x: Value) -> Value {
         let s = self.f32(x, "softmax");
@@ -289,11 +324,28 @@ impl Builder {
 
     /// Some of the columns.
     pub fn slice_cols(&mut self, x: Value, start: usize, len: usize) -> Value {
+        let group = self.shape(x).cols;
+        self.slice_groups(x, group, start, len)
+    }
+
+    /// Some of the columns of each group of `group` columns.
+    pub fn slice_groups(&mut self, x: Value, group: usize, start: usize, len: usize) -> Value {
         let s = self.f32(x, "slice_cols");
-        if start.checked_add(len).is_none_or(|end| end > s.cols) {
-            self.fail("slice_cols", format!("{start}..+{len} of {}", s.cols));
+        let fits = group > 0 && s.cols.is_multiple_of(group);
+        if !fits || start.checked_add(len).is_none_or(|end| end > group) {
+            self.fail("slice_cols", format!("{start}..+{len} of {group} of {}", s.cols));
         }
-        self.push(Op::SliceCols { x, start, len }, s.rows, len)
+        let groups = s.cols / group.max(1);
+        self.push(Op::SliceCols { x, group, start, len }, s.rows, groups.saturating_mul(len))
+    }
+
+    /// Groups of columns, each times a column of `by`.
+    pub fn mul_groups(&mut self, x: Value, by: Value) -> Value {
+        let (s, b) = (self.f32(x, "mul_groups"), self.f32(by, "mul_groups"));
+        if s.rows != b.rows || b.cols == 0 || !s.cols.is_multiple_of(b.cols) {
+            self.fail("mul_groups", format!("{s:?} by {b:?}"));
+        }
+        self.push(Op::MulGroups { x, by }, s.rows, s.cols)
     }
 
     /// Rows whose logits are wanted.

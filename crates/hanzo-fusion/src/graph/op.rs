@@ -17,6 +17,8 @@ pub enum Activation {
     Sigmoid,
     /// tanh(x).
     Tanh,
+    /// ln(1 + e^x).
+    Softplus,
 }
 
 /// Which elements of a head are rotated together.
@@ -56,6 +58,40 @@ impl AttentionSpec {
     /// Scores scaled by `1 / sqrt(dim)`, without cap or sinks.
     pub fn scaled(n_heads: usize, dim: usize) -> Self {
         Self { n_heads, scale: (1.0 / (dim as f64).sqrt()) as f32, softcap: None, sinks: None }
+    }
+}
+
+/// Which key head a value head of a [`Op::DeltaRule`] goes with, where there are fewer of the former.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyHeads {
+    /// Value heads that share a key head lie side by side.
+    Grouped,
+    /// Value head `h` goes with key head `h` modulo their number.
+    Tiled,
+}
+
+/// The heads of a [`Op::DeltaRule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeltaSpec {
+    /// Heads of queries and keys.
+    pub n_k_heads: usize,
+    /// Heads of values; a multiple.
+    pub n_v_heads: usize,
+    /// Elements of a query or key.
+    pub k_head_dim: usize,
+    /// Elements of a value.
+    pub v_head_dim: usize,
+    /// Which go together.
+    pub order: KeyHeads,
+}
+
+impl DeltaSpec {
+    /// The key head of a value head.
+    pub fn key_head(&self, v_head: usize) -> usize {
+        match self.order {
+            KeyHeads::Grouped => v_head / (self.n_v_heads / self.n_k_heads.max(1)).max(1),
+            KeyHeads::Tiled => v_head % self.n_k_heads.max(1),
+        }
     }
 }
 
@@ -195,6 +231,35 @@ pub enum Op {
         /// Scale, cap, sinks.
         spec: AttentionSpec,
     },
+    /// Each column filtered over its sequence's tokens, `w` taps: `out[t, c] = Σ_j weight[c, j] · x[t + 1 + j − w, c]`. Rows
+    /// before the step's come from the sequence's state, which becomes the last `w − 1` rows of `x`, the oldest first; before
+    /// the first token there are zeros.
+    CausalConv {
+        /// `[T, n]`.
+        x: Value,
+        /// `[n, w]`.
+        weight: Weight,
+        /// Index into [`super::Graph::states`].
+        state: usize,
+    },
+    /// The gated delta rule, token by token: per value head, on its state `S`, `[k_head_dim, v_head_dim]` and zero at first,
+    /// `S ← e^g · S`, `S ← S + k ⊗ (β · (v − Sᵀk))`, `out = Sᵀq`: → `[T, n_v_heads · v_head_dim]`.
+    DeltaRule {
+        /// `[T, n_k_heads · k_head_dim]`.
+        q: Value,
+        /// `[T, n_k_heads · k_head_dim]`.
+        k: Value,
+        /// `[T, n_v_heads · v_head_dim]`.
+        v: Value,
+        /// Logarithm of the decay, `[T, n_v_heads]`.
+        g: Value,
+        /// `[T, n_v_heads]`.
+        beta: Value,
+        /// Index into [`super::Graph::states`].
+        state: usize,
+        /// The heads.
+        spec: DeltaSpec,
+    },
     /// Softmax over the columns.
     Softmax {
         /// Rows.
@@ -228,10 +293,19 @@ pub enum Op {
         /// `[T, k]`.
         weights: Value,
     },
-    /// Columns `start .. start + len`.
+    /// Each of `by`'s columns times the group of `x`'s columns that it stands for: the `j`-th of as many equal ones.
+    MulGroups {
+        /// Rows.
+        x: Value,
+        /// Rows, of a divisor of the columns.
+        by: Value,
+    },
+    /// Columns `start .. start + len` of each group of `group` columns.
     SliceCols {
         /// Rows.
         x: Value,
+        /// Columns of a group.
+        group: usize,
         /// First column.
         start: usize,
         /// Columns.
@@ -265,6 +339,7 @@ impl Op {
                 Activation::Relu => "relu",
                 Activation::Sigmoid => "sigmoid",
                 Activation::Tanh => "tanh",
+                Activation::Softplus => "softplus",
             },
             Op::Softcap { .. } => "softcap",
             Op::RmsNorm { .. } => "rms_norm",
@@ -272,11 +347,14 @@ impl Op {
             Op::Rope { .. } => "rope",
             Op::KvWrite { .. } => "kv_write",
             Op::Attention { .. } => "attention",
+            Op::CausalConv { .. } => "causal_conv",
+            Op::DeltaRule { .. } => "delta_rule",
             Op::Softmax { .. } => "softmax",
             Op::TopK { .. } => "top_k",
             Op::GatherCols { .. } => "gather_cols",
             Op::NormalizeSum { .. } => "normalize_sum",
             Op::CombineSlots { .. } => "combine_slots",
+            Op::MulGroups { .. } => "mul_groups",
             Op::SliceCols { .. } => "slice_cols",
             Op::SelectOutputs { .. } => "select_outputs",
         }
@@ -296,6 +374,7 @@ impl Op {
             | Op::RmsNorm { x, .. }
             | Op::LayerNorm { x, .. }
             | Op::Rope { x, .. }
+            | Op::CausalConv { x, .. }
             | Op::Softmax { x }
             | Op::TopK { x, .. }
             | Op::NormalizeSum { x, .. }
@@ -305,11 +384,17 @@ impl Op {
             | Op::GatherCols { x, ids: y }
             | Op::Add { a: x, b: y }
             | Op::Mul { a: x, b: y }
+            | Op::MulGroups { x, by: y }
             | Op::KvWrite { k: x, v: y, .. }
             | Op::Attention { q: x, written: y, .. }
             | Op::CombineSlots { x, weights: y } => {
                 *x = f(*x);
                 *y = f(*y);
+            }
+            Op::DeltaRule { q, k, v, g, beta, .. } => {
+                for x in [q, k, v, g, beta] {
+                    *x = f(*x);
+                }
             }
         }
     }
@@ -328,6 +413,7 @@ impl Op {
             | Op::RmsNorm { x, .. }
             | Op::LayerNorm { x, .. }
             | Op::Rope { x, .. }
+            | Op::CausalConv { x, .. }
             | Op::Softmax { x }
             | Op::TopK { x, .. }
             | Op::NormalizeSum { x, .. }
@@ -337,7 +423,8 @@ impl Op {
                 f(x);
                 f(ids);
             }
-            Op::Add { a, b } | Op::Mul { a, b } => {
+            Op::DeltaRule { q, k, v, g, beta, .. } => [q, k, v, g, beta].into_iter().for_each(f),
+            Op::Add { a, b } | Op::Mul { a, b } | Op::MulGroups { x: a, by: b } => {
                 f(a);
                 f(b);
             }

@@ -73,6 +73,15 @@ pub fn erf<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
     copy_sign(a.lt(m::ERF_SPLIT).select(near, far), x)
 }
 
+/// `ln(1 + e^x)`.
+pub fn softplus<'k>(k: &'k Builder, x: Val<'k, f32>) -> Val<'k, f32> {
+    let t = exp(k, -x.abs());
+    let s = t / (t + 2.0);
+    let z = s * s;
+    let tail = (s * z).fma(horner(&m::LN_1P, z, k), s + s);
+    0.0.val(k).max(x) + tail
+}
+
 /// The magnitude of `x` with the sign of `sign`.
 fn copy_sign<'k>(x: Val<'k, f32>, sign: Val<'k, f32>) -> Val<'k, f32> {
     ((x.bits() & 0x7fff_ffff) | (sign.bits() & 0x8000_0000)).as_f32()

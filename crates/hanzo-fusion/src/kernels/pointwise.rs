@@ -14,6 +14,7 @@ pub fn activate<'k>(k: &'k Builder, f: Activation, x: Val<'k, f32>) -> Val<'k, f
         Activation::Relu => 0.0.val(k).max(x),
         Activation::Sigmoid => math::sigmoid(k, x),
         Activation::Tanh => math::tanh(k, x),
+        Activation::Softplus => math::softplus(k, x),
     }
 }
 

@@ -11,7 +11,7 @@
 //! * a row-wise op joins the last row-wise launch of its domain, if its operands are there by then (residual add + norm +
 //!   quantize; q/k norm + rotation + cache write; softmax + top-k + gather + normalize): rows stay in cache, and threads
 //!   meet once;
-//! * anything else starts a launch.
+//! * anything else starts a launch; a recurrent op, which needs all rows of its sequence, is one alone.
 //!
 //! A node is placed once, so nothing is computed twice. Operands are never in a later launch than their reader; within
 //! a launch, row-wise nodes and epilogues keep the graph's order.
@@ -79,6 +79,7 @@ impl Fuser<'_> {
             Op::MatMul { x, .. } => LaunchKind::Contract { x, ids: None, anchors: 1 },
             Op::MoeMatMul { x, ids, .. } => LaunchKind::Contract { x, ids: Some(ids), anchors: 1 },
             Op::Attention { .. } => LaunchKind::Attention,
+            Op::CausalConv { .. } | Op::DeltaRule { .. } => LaunchKind::Recurrent,
             _ => LaunchKind::Rows(Domain::of(node.shape.rows)),
         };
         let home = if fuse { self.home(value, kind, ready) } else { None };
@@ -101,7 +102,7 @@ impl Fuser<'_> {
     /// The launch that takes the node, if one does.
     fn home(&self, value: Value, kind: LaunchKind, ready: usize) -> Option<usize> {
         match kind {
-            LaunchKind::Attention => None,
+            LaunchKind::Attention | LaunchKind::Recurrent => None,
             LaunchKind::Contract { x, ids, .. } => self.launches.iter().rposition(
                 |l| matches!(l.kind, LaunchKind::Contract { x: lx, ids: lids, .. } if lx == x && lids == ids),
             ),

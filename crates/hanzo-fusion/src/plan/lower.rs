@@ -100,6 +100,7 @@ fn rows_are_independent(op: &Op) -> bool {
         Op::MatMul { .. }
             | Op::Add { .. }
             | Op::Mul { .. }
+            | Op::MulGroups { .. }
             | Op::AddWeight { .. }
             | Op::MulWeight { .. }
             | Op::Scale { .. }

@@ -66,6 +66,8 @@ pub enum LaunchKind {
     },
     /// One attention, and the quantization of its result if it has one.
     Attention,
+    /// One recurrent op: a convolution over tokens or a delta rule.
+    Recurrent,
 }
 
 /// Ops that run together, between two barriers.

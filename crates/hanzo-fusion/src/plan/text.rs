@@ -60,6 +60,12 @@ impl Plan {
                 | Op::GatherCols { .. } => 0,
                 Op::RmsNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => out.saturating_mul(4),
                 Op::Rope { .. } => out.saturating_mul(3),
+                // Decay, product with the key, update, product with the query.
+                Op::DeltaRule { spec, .. } => out.saturating_mul(7).saturating_mul(spec.k_head_dim as u64),
+                Op::CausalConv { weight, .. } => {
+                    let w = &self.graph.weights[weight.index()];
+                    out.saturating_mul(2).saturating_mul(w.n_in as u64)
+                }
                 Op::CombineSlots { x, .. } => per_row(shape(*x)).saturating_mul(2),
                 _ => out,
             };
@@ -80,6 +86,7 @@ impl Plan {
                 LaunchKind::Contract { ids: None, .. } => "contract",
                 LaunchKind::Contract { ids: Some(_), .. } => "contract experts",
                 LaunchKind::Attention => "attention",
+                LaunchKind::Recurrent => "recurrent",
             };
             let what: Vec<String> = nodes.map(|n| self.node_text(&n.op)).collect();
             let cost = self.cost(i);

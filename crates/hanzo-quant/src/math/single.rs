@@ -24,6 +24,11 @@ pub const ERFC_LOG: [f32; 8] = [
     -5.068878e-6,
 ];
 
+/// Inverse hyperbolic tangent's series, doubled: `ln(1 + t) = 2s + s·z·P(z)`, `s = t/(2 + t)`, `z = s²`, for `0 ≤ t ≤ 1`.
+/// What is cut off is below 2^-31 of the result.
+pub const LN_1P: [f32; 8] =
+    [6.666667e-1, 4.0e-1, 2.857143e-1, 2.2222222e-1, 1.8181819e-1, 1.5384616e-1, 1.3333334e-1, 1.1764706e-1];
+
 /// `1.5 · 2^23`: adding it rounds a small number to an integer (ties to even), which then stands in the low mantissa bits.
 pub const ROUND: f32 = 12_582_912.0;
 /// `log2 e`.
@@ -171,11 +176,14 @@ pub fn log2(x: f32) -> f32 {
     double::log2(x.into()) as f32
 }
 
-/// `ln(1 + e^x)`; within 2 ulp. `max(x, 0) + ln(1 + e^−|x|)` with logarithm and sum in f64.
-#[inline]
+/// `ln(1 + e^x)`; within 3 ulp. `max(x, 0) + ln(1 + e^−|x|)`.
+#[inline(always)]
 pub fn softplus(x: f32) -> f32 {
-    let tail = double::ln_1p(exp(-x.abs()).into());
-    (f64::from(max(0.0, x)) + tail) as f32
+    let t = exp(-x.abs());
+    let s = t / (2.0 + t);
+    let z = s * s;
+    let tail = (s * z).mul_add(horner(&LN_1P, z), s + s);
+    max(0.0, x) + tail
 }
 
 /// Sine and cosine, rounded from [`double::sin_cos`]: NaN beyond `|x| ≤ 2^30`.
