@@ -5,6 +5,7 @@ mod gemma3;
 mod llama;
 mod qwen2;
 mod qwen3;
+mod qwen3next;
 
 use hanzo_fusion::Value;
 
@@ -27,6 +28,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "qwen2", build: qwen2::build },
     Architecture { name: "qwen3", build: qwen3::build },
     Architecture { name: "qwen3moe", build: qwen3::build_moe },
+    Architecture { name: "qwen3next", build: qwen3next::build_next },
+    Architecture { name: "qwen35", build: qwen3next::build_35 },
     Architecture { name: "gemma3", build: gemma3::build },
     Architecture { name: "bert", build: bert::build },
 ];

@@ -15,6 +15,12 @@ const ROUTE_FLOOR: f32 = 6.103_515_6e-5;
 pub(crate) enum Ffn {
     Dense(Glu),
     Experts(Moe),
+    /// Routed experts, and one that every token uses, weighed by the sigmoid of its own gate.
+    Shared {
+        routed: Moe,
+        shared: Glu,
+        gate: Weight,
+    },
 }
 
 impl Ffn {
@@ -22,6 +28,14 @@ impl Ffn {
         match self {
             Ffn::Dense(glu) => glu.build(g, x, act),
             Ffn::Experts(moe) => moe.build(g, x, act),
+            Ffn::Shared { routed, shared, gate } => {
+                let y = routed.build(g, x, act);
+                let all = shared.build(g, x, act);
+                let gate = g.matmul(x, *gate);
+                let gate = g.activate(gate, Activation::Sigmoid);
+                let all = g.mul_groups(all, gate);
+                g.add(y, all)
+            }
         }
     }
 }
@@ -36,10 +50,20 @@ pub(crate) struct Glu {
 
 impl Glu {
     pub(crate) fn new(w: &mut Weights<'_>, layer: usize, n_embd: usize, n_ff: usize) -> Result<Self> {
+        Self::named(w, layer, "", n_embd, n_ff)
+    }
+
+    /// That of a shared expert.
+    pub(crate) fn shared(w: &mut Weights<'_>, layer: usize, n_embd: usize, n_ff: usize) -> Result<Self> {
+        Self::named(w, layer, "_shexp", n_embd, n_ff)
+    }
+
+    fn named(w: &mut Weights<'_>, layer: usize, suffix: &str, n_embd: usize, n_ff: usize) -> Result<Self> {
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}{suffix}.weight");
         Ok(Self {
-            gate: w.matrix(&format!("blk.{layer}.ffn_gate.weight"), n_ff, n_embd)?,
-            up: w.matrix(&format!("blk.{layer}.ffn_up.weight"), n_ff, n_embd)?,
-            down: w.matrix(&format!("blk.{layer}.ffn_down.weight"), n_embd, n_ff)?,
+            gate: w.matrix(&name("gate"), n_ff, n_embd)?,
+            up: w.matrix(&name("up"), n_ff, n_embd)?,
+            down: w.matrix(&name("down"), n_embd, n_ff)?,
         })
     }
 

@@ -87,6 +87,21 @@ impl<'a> Hyper<'a> {
         self.meta.get_f32(&key)?.map(|value| bounded_float(&key, value, range)).transpose()
     }
 
+    /// An optional flag a layer.
+    pub(crate) fn opt_flags(&self, name: &str, n_layers: usize) -> Result<Option<Vec<bool>>> {
+        let key = self.key(name);
+        let Some(value) = self.meta.get(&key) else { return Ok(None) };
+        let Value::Array(array) = value else {
+            return Err(hyper(&key, "no array".to_owned(), "a flag a layer".to_owned()));
+        };
+        let flags = array.to_bool_vec()?;
+        if flags.len() < n_layers {
+            let expected = format!("a flag for each of {n_layers} layers");
+            return Err(hyper(&key, format!("an array of {}", flags.len()), expected));
+        }
+        Ok(Some(flags.into_iter().take(n_layers).collect()))
+    }
+
     /// Whether the key is there.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.meta.contains(&self.key(name))

@@ -164,3 +164,39 @@ fn unknown_architecture_is_named_with_the_known_ones() {
     let text = error.to_string();
     assert!(text.contains("wombat") && text.contains("qwen3moe"), "{text}");
 }
+
+/// A model with recurrent layers, whose metadata is at fault.
+fn hybrid_fault(changed: &str, value: u32) -> String {
+    let file = model("qwen35", |writer, _| {
+        for (name, sound) in [
+            ("full_attention_interval", 2),
+            ("ssm.conv_kernel", 4),
+            ("ssm.state_size", 16),
+            ("ssm.group_count", 2),
+            ("ssm.time_step_rank", 4),
+            ("ssm.inner_size", 64),
+        ] {
+            writer.set(&format!("qwen35.{name}"), if name == changed { value } else { sound }).unwrap();
+        }
+    });
+    load(&file).err().unwrap().to_string()
+}
+
+#[test]
+fn recurrent_layers_are_checked() {
+    for (key, value, wanted) in [
+        ("full_attention_interval", 3, "one with attention at least"),
+        ("full_attention_interval", 0, "expected 1 to 512"),
+        ("ssm.conv_kernel", 17, "expected 1 to 16"),
+        ("ssm.conv_kernel", 0, "expected 1 to 16"),
+        ("ssm.state_size", 0, "expected 1 to 1024"),
+        ("ssm.group_count", 3, "`qwen35.ssm.time_step_rank` is 4; expected a multiple of the 3 key heads"),
+        ("ssm.time_step_rank", u32::MAX, "expected 1 to 4096"),
+        ("ssm.inner_size", 62, "`qwen35.ssm.inner_size` is 62; expected 4 heads of at most 1024"),
+        ("ssm.inner_size", 1 << 20, "expected 4 heads of at most 1024"),
+        ("none", 0, "`blk.0.post_attention_norm.weight` is missing"),
+    ] {
+        let fault = hybrid_fault(key, value);
+        assert!(fault.contains(wanted), "{key} = {value}: {fault}");
+    }
+}

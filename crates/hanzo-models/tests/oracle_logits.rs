@@ -59,6 +59,17 @@ fn qwen3moe() {
     check("qwen3moe", "logits.f32", 2e-3);
 }
 
+/// Delta nets and attention, with a shared expert.
+#[test]
+fn qwen3next() {
+    check("qwen3next", "logits.f32", 2e-3);
+}
+
+#[test]
+fn qwen3_5() {
+    check("qwen3_5", "logits.f32", 2e-3);
+}
+
 #[test]
 fn gemma3() {
     check("gemma3", "logits.f32", 6e-3);
