@@ -15,7 +15,9 @@ use hanzo_models::{GgufWeights, Pooling};
 
 use crate::EngineError;
 use crate::adapters::{AdapterCount, AdapterId, AdapterInfo, AdapterLimits, Registry};
-use crate::kv::{KvDemand, PoolSizes, block_bytes, kv_pool_default, kv_pool_fits, smaller_window};
+use crate::kv::{
+    KvDemand, PoolSizes, StateSizes, block_bytes, kv_pool_default, kv_pool_fits, smaller_window,
+};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::read::Reader;
@@ -40,8 +42,12 @@ pub struct EngineOptions {
     /// Tokens that the KV pool holds, over all sequences. When `None`: what [`kv_pool_default`] makes of `memory`, or one
     /// longest sequence where that is `None` too.
     pub kv_tokens: Option<usize>,
-    /// Bytes that the KV pool may take, over all layers; goes before `kv_tokens`.
+    /// Bytes that the KV pool may take, over all layers, recurrent states included; goes before `kv_tokens`.
     pub kv_bytes: Option<u64>,
+    /// Of models with recurrent states: how many are kept beside those of running sequences, for prefixes and for drafts.
+    /// When `None`: 16 more than there are sequences. Fewer where these and those of running sequences together would exceed a
+    /// quarter of a bounded memory.
+    pub spare_states: Option<usize>,
     /// Bytes that weights and cache may take together (see [`crate::available_memory`]). A cache that does not fit is
     /// [`EngineError::KvTooLarge`]; not checked when `None`.
     pub memory: Option<u64>,
@@ -72,6 +78,7 @@ impl Default for EngineOptions {
             max_context: None,
             kv_tokens: None,
             kv_bytes: None,
+            spare_states: None,
             memory: None,
             kv_type: KvType::F16,
             max_batch_tokens: 512,
@@ -124,6 +131,9 @@ pub struct EngineInfo {
     pub trained_context: usize,
     /// Tokens that the KV pool holds, over all sequences.
     pub kv_tokens: usize,
+    /// Slots for recurrent states: of running sequences, and others for prefixes and drafts. (0, 0) where the model has no
+    /// such states.
+    pub states: (usize, usize),
     /// Bytes held.
     pub memory: MemoryReport,
     /// The plan, one line a launch.
@@ -196,6 +206,12 @@ impl Engine {
         let max_tokens = options.max_batch_tokens.max(max_sequences);
         let max_tokens = if bidirectional { max_tokens.max(max_context) } else { max_tokens };
         let available = options.memory.map(|m| m.saturating_sub(weight_bytes(&model.graph)));
+        let states = state_sizes(&options, &model.graph, available, max_sequences)?;
+        let n_states = states.map_or(0, |s| s.slots());
+        let taken = model.graph.state_bytes().saturating_mul(n_states as u64);
+        let available = available.map(|a| a.saturating_sub(taken));
+        let options =
+            EngineOptions { kv_bytes: options.kv_bytes.map(|b| b.saturating_sub(taken)), ..options };
         let sizes = pool_sizes(&options, layers, available, max_context, max_sequences, max_tokens)?;
         let n_blocks = sizes.full;
         let max_context = max_context.min(n_blocks * BLOCK_TOKENS);
@@ -205,7 +221,7 @@ impl Engine {
         let load = LoadOptions {
             max_tokens,
             max_outputs: step_limits.max_outputs(),
-            kv: KvConfig { n_blocks, n_window_blocks: sizes.window, n_states: 0, kv_type: options.kv_type },
+            kv: KvConfig { n_blocks, n_window_blocks: sizes.window, n_states, kv_type: options.kv_type },
         };
         let loaded = device.load(Arc::clone(&model.graph), &GgufWeights(file), load, progress)?;
         let info = EngineInfo {
@@ -219,12 +235,17 @@ impl Engine {
             max_context,
             trained_context: model.context_length,
             kv_tokens: n_blocks * BLOCK_TOKENS,
+            states: states.map_or((0, 0), |s| (s.running, s.extra)),
             memory: loaded.memory(),
             plan: loaded.plan_text(),
         };
         let shared = Arc::new(Shared::default());
-        let kv =
-            KvSetup { layers: layers.clone(), sizes, prefix_cache: options.prefix_cache && !bidirectional };
+        let kv = KvSetup {
+            layers: layers.clone(),
+            sizes,
+            states,
+            prefix_cache: options.prefix_cache && !bidirectional,
+        };
         let model_limits =
             ModelLimits { eog: options.eog, max_context, max_drafts: options.speculation.most() };
         let speculation = options.speculation;
@@ -433,6 +454,29 @@ impl Engine {
         let (sender, receiver) = channel();
         let cancel = self.submit(request, Box::new(move |event| sender.send(event).is_ok()))?;
         Ok(Events { receiver, cancel })
+    }
+}
+
+/// Slots for the recurrent states of a model that has such.
+fn state_sizes(
+    options: &EngineOptions,
+    graph: &Graph,
+    available: Option<u64>,
+    max_sequences: usize,
+) -> Result<Option<StateSizes>, EngineError> {
+    let state = graph.state_bytes();
+    if state == 0 {
+        return Ok(None);
+    }
+    let memory = options.kv_bytes.into_iter().chain(available).min();
+    let block = block_bytes(&graph.kv_layers, options.kv_type);
+    match StateSizes::new(max_sequences, options.spare_states, state, block, memory) {
+        Some(sizes) => Ok(Some(sizes)),
+        None => Err(EngineError::StatesTooLarge {
+            sequences: max_sequences,
+            needed: state.saturating_mul(max_sequences as u64),
+            available: memory.unwrap_or(u64::MAX),
+        }),
     }
 }
 

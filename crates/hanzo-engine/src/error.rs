@@ -135,6 +135,27 @@ pub enum EngineError {
     /// The KV cache does not fit into the memory that there is.
     #[error(transparent)]
     KvTooLarge(#[from] crate::kv::KvTooLarge),
+    /// The recurrent states of the sequences that may run at once exceed the memory that there is.
+    #[error(
+        "the recurrent states of {sequences} sequences take {needed} bytes and {available} are available for them; \
+         let fewer run at once"
+    )]
+    StatesTooLarge {
+        /// Sequences that may run at once.
+        sequences: usize,
+        /// Bytes of their states.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
+    /// A draft model with recurrent states, which cannot take back what it read of wrong drafts.
+    #[error(
+        "a model of architecture `{architecture}` has recurrent states and cannot draft; use another, or prompt lookup"
+    )]
+    RecurrentDraft {
+        /// The draft model's architecture.
+        architecture: &'static str,
+    },
     /// No device to run on.
     #[error("no device: {0}")]
     NoDevice(String),

@@ -11,6 +11,10 @@ pub struct Metrics {
     pub kv_blocks: usize,
     /// Of these, free (those with cached prefixes are).
     pub kv_free: usize,
+    /// Slots for recurrent states, of models that have such.
+    pub states: usize,
+    /// Of these, such that no sequence has; checkpoints of prefixes count.
+    pub states_free: usize,
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_queries: u64,
     /// Of these, found.

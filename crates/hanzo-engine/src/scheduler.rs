@@ -141,6 +141,7 @@ impl Scheduler {
         if self.running.len() == n_running {
             self.admit(&mut work, budget);
         }
+        self.plan_states(&work);
         work
     }
 
@@ -172,10 +173,25 @@ impl Scheduler {
             let Some(sequence) = self.running.iter_mut().find(|s| s.id == w.id) else { continue };
             let n = sequence.drafts.len().min(*budget).min(outputs);
             let target = sequence.n_computed + w.n_tokens + n;
-            if n > 0 && self.kv.grow(&mut sequence.tables, sequence.n_computed, target).is_ok() {
+            // They follow the last token, which must be in the step.
+            if n > 0
+                && w.n_tokens == sequence.pending()
+                && self.kv.reserve_drafts(&mut sequence.tables)
+                && self.kv.grow(&mut sequence.tables, sequence.n_computed, target).is_ok()
+            {
                 (w.n_tokens, w.n_drafts) = (w.n_tokens + n, n);
                 (*budget, outputs) = (*budget - n, outputs - n);
             }
+        }
+    }
+
+    /// Chooses the recurrent states that the step keeps.
+    fn plan_states(&mut self, work: &[Work]) {
+        for w in work {
+            let Some(sequence) = self.running.iter_mut().find(|s| s.id == w.id) else { continue };
+            let (from, n) = (sequence.n_computed, sequence.tokens.len());
+            let to = from + w.n_tokens - w.n_drafts;
+            self.kv.plan_saves(&mut sequence.tables, from, to, n, w.decodes);
         }
     }
 
@@ -185,7 +201,7 @@ impl Scheduler {
         tracing::debug!(id = ?sequence.id, computed = sequence.n_computed, "preempted: KV blocks ran out");
         self.counts.preemptions += 1;
         self.kv.release(std::mem::take(&mut sequence.tables));
-        sequence.n_computed = 0;
+        sequence.restart();
         for w in work.extract_if(.., |w| w.id == sequence.id) {
             budget.tokens += w.n_tokens;
             budget.reads += w.n_reads;
@@ -232,8 +248,11 @@ impl Scheduler {
         let mut ids = vec![id];
         let Some(sequence) = self.running.iter_mut().find(|s| s.id == id) else { return ids };
         for mut sibling in sequence.split(|| speculation.proposer()) {
-            if let Some(first) = self.running.iter().find(|s| s.id == id) {
-                sibling.tables = self.kv.fork(&first.tables);
+            let first = self.running.iter().find(|s| s.id == id);
+            match first.and_then(|first| self.kv.fork(&first.tables)) {
+                Some(tables) => sibling.tables = tables,
+                // Computed again.
+                None => sibling.restart(),
             }
             ids.push(sibling.id);
             insert_by_precedence(&mut self.running, sibling);

@@ -32,6 +32,9 @@ pub(crate) struct Sequence {
     n_prompt: usize,
     /// Leading tokens whose keys and values are cached.
     pub(crate) n_computed: usize,
+    /// Tokens before the last one that must run again, though what follows them was drawn: drafts that were accepted beside
+    /// wrong ones, which the recurrent state does not have.
+    pub(crate) replay: usize,
     pub(crate) tables: Tables,
     /// Adapters that its rows use.
     pub(crate) adapters: Vec<Lease>,
@@ -108,6 +111,7 @@ impl Sequence {
             n_prompt: r.prompt.len(),
             tokens: r.prompt,
             n_computed: 0,
+            replay: 0,
             tables: Tables::default(),
             adapters: Vec::new(),
             prefix_root: PrefixId::ROOT,
@@ -163,9 +167,20 @@ impl Sequence {
         1 + self.siblings.len()
     }
 
-    /// Whether its next step draws a token and computes nothing but the last one.
+    /// Whether its next step draws a token and computes nothing but the last one (and what it has to run again).
     pub(crate) fn decodes(&self) -> bool {
-        self.pending() == 1 && self.reader.is_none()
+        self.pending() == 1 + self.replay && self.reader.is_none()
+    }
+
+    /// So many more tokens are computed.
+    pub(crate) fn advance(&mut self, n_tokens: usize) {
+        self.n_computed += n_tokens;
+        self.replay = self.replay.saturating_sub(n_tokens);
+    }
+
+    /// Everything must be computed again.
+    pub(crate) fn restart(&mut self) {
+        (self.n_computed, self.replay) = (0, 0);
     }
 
     /// Tokens that the cache must hold before the sequence is of use.
@@ -252,6 +267,7 @@ impl Sequence {
             tokens: self.tokens.clone(),
             n_prompt: self.n_prompt,
             n_computed: self.n_computed,
+            replay: 0,
             tables: Tables::default(),
             adapters: self.adapters.clone(),
             prefix_root: self.prefix_root,
@@ -301,7 +317,7 @@ impl Sequence {
     /// Guesses what follows, for a sequence whose next token is about to be drawn.
     pub(crate) fn propose(&mut self, model: &ModelLimits) {
         self.drafts.clear();
-        if self.pending() != 1 || !self.siblings.is_empty() || !self.limits.speculate {
+        if self.pending() != 1 + self.replay || !self.siblings.is_empty() || !self.limits.speculate {
             return;
         }
         let room = model.max_context.saturating_sub(self.tokens.len() + 1);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use hanzo_fusion::{AdapterUse, DeviceError, KvLayer, LoadedModel, SequenceStep, Step};
+use hanzo_fusion::{AdapterUse, DeviceError, KvLayer, LoadedModel, SequenceStep, StateUse, Step};
 
 use crate::EngineError;
 use crate::adapters;
 use crate::constraint::ahead::Ahead;
 use crate::engine::Shared;
-use crate::kv::{KvManager, PoolSizes};
+use crate::kv::{KvManager, PoolSizes, StatePlan, StateSizes};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::read::Rows;
@@ -26,12 +26,14 @@ use crate::speculate::Speculation;
 pub(crate) struct KvSetup {
     pub(crate) layers: Vec<KvLayer>,
     pub(crate) sizes: PoolSizes,
+    /// Of models with recurrent states.
+    pub(crate) states: Option<StateSizes>,
     pub(crate) prefix_cache: bool,
 }
 
 impl KvSetup {
     fn manager(&self) -> KvManager {
-        KvManager::new(&self.layers, self.sizes, self.prefix_cache)
+        KvManager::new(&self.layers, self.sizes, self.prefix_cache).with_states(self.states)
     }
 }
 
@@ -157,6 +159,8 @@ impl Worker {
             running: self.scheduler.n_running(),
             kv_blocks: self.scheduler.kv.n_blocks(),
             kv_free: self.scheduler.kv.n_free(),
+            states: self.kv.states.map_or(0, |s| s.slots()),
+            states_free: self.scheduler.kv.n_free_states(),
             preemptions: counts.preemptions,
             prefix_queries: counts.prefix_queries,
             prefix_hits: counts.prefix_hits,
@@ -218,11 +222,13 @@ impl Worker {
                 self.model.copy_blocks(group, pairs)?;
             }
         }
+        self.copy_states()?;
         let parts: Vec<(&Sequence, &Work)> =
             work.iter().filter_map(|w| Some((self.scheduler.running(w.id)?, w))).collect();
         let tables: Vec<Vec<&[u32]>> = parts.iter().map(|(s, _)| s.tables.slices().collect()).collect();
         let uses: Vec<Vec<AdapterUse<'_>>> = parts.iter().map(|(s, _)| adapters::uses(&s.adapters)).collect();
         let (mut tokens, mut sequences) = (Vec::new(), Vec::new());
+        let mut states: Vec<StatePlan> = Vec::new();
         let (mut outputs, mut hidden) = (Vec::new(), Vec::new());
         for (((sequence, w), tables), adapters) in parts.iter().zip(&tables).zip(&uses) {
             let context_len = sequence.n_computed + w.n_tokens;
@@ -236,17 +242,35 @@ impl Worker {
                 block_tables: tables,
                 adapters,
             });
+            states.extend(self.scheduler.kv.state_plan(
+                &sequence.tables,
+                sequence.n_computed,
+                w.n_tokens,
+                w.n_drafts,
+            ));
             let rows = if sequence.row_kind() == Rows::Hidden { &mut hidden } else { &mut outputs };
             rows.extend(wanted.map(|position| (tokens.len() + position - context_len) as u32));
         }
         self.logits.resize(outputs.len() * self.vocab_size, 0.0);
         let step = Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &hidden };
-        self.model.step(&step, &mut self.logits)?;
+        if self.kv.states.is_some() {
+            let uses = states.iter().map(|s| StateUse { from: s.from, to: s.to, saves: &s.saves });
+            let states: Vec<StateUse<'_>> = uses.collect();
+            self.model.step_states(&step, &states, &mut self.logits)?;
+        } else {
+            self.model.step(&step, &mut self.logits)?;
+        }
         self.hidden.clear();
         if !hidden.is_empty() {
             self.hidden.extend_from_slice(self.model.hidden());
         }
         Ok(())
+    }
+
+    /// Copies the recurrent states of sequences that go on from a checkpoint or another sequence.
+    fn copy_states(&mut self) -> Result<(), DeviceError> {
+        let pairs = self.scheduler.kv.take_state_copies();
+        if pairs.is_empty() { Ok(()) } else { self.model.copy_states(&pairs) }
     }
 
     /// The host's part: cached tokens are counted, tokens drawn, replies ended.
@@ -259,7 +283,7 @@ impl Worker {
             let n_rows = sequence.rows_wanted(w.n_tokens, w.n_drafts).len();
             let rows = if sequence.row_kind() == Rows::Hidden { &mut hidden_rows } else { &mut logits_rows };
             let rows: Vec<&[f32]> = rows.take(n_rows).collect();
-            sequence.n_computed += w.n_tokens - w.n_drafts;
+            sequence.advance(w.n_tokens - w.n_drafts);
             let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
             kv.commit(&mut sequence.tables, computed);
             if sequence.is_reading() {
@@ -269,8 +293,14 @@ impl Worker {
             if sequence.pending() > 0 {
                 continue;
             }
-            for id in self.scheduler.split(w.id, &self.speculation) {
-                self.verify(id, w.n_drafts, &rows);
+            let ids = self.scheduler.split(w.id, &self.speculation);
+            // Before the first of them goes on.
+            let copied = self.copy_states();
+            for id in ids {
+                match &copied {
+                    Err(e) if id != w.id => self.end_if(id, Err(EngineError::Step(e.to_string()))),
+                    _ => self.verify(id, w.n_drafts, &rows),
+                }
             }
         }
         (self.logits, self.hidden) = (logits, hidden);
@@ -291,7 +321,6 @@ impl Worker {
             }
             // Its keys and values are there already.
             accepted += 1;
-            sequence.n_computed += 1;
             if !matches!(outcome, Ok(None)) {
                 break;
             }
@@ -299,7 +328,10 @@ impl Worker {
         sequence.observe(n_drafts, accepted);
         self.totals.drafted_tokens += n_drafts as u64;
         self.totals.accepted_tokens += accepted as u64;
-        if accepted > 0 {
+        let computed = kv.settle_drafts(&mut sequence.tables, n_drafts, accepted);
+        sequence.n_computed += computed;
+        sequence.replay = accepted - computed;
+        if computed > 0 {
             let computed = sequence.tokens.get(..sequence.n_computed).unwrap_or_default();
             kv.commit(&mut sequence.tables, computed);
         }

@@ -16,6 +16,9 @@ use hanzo_fusion::KvType;
 /// Longest sequence in these tests; the smallest pool holds just one of them.
 const CONTEXT: usize = 96;
 
+/// Models with recurrent layers.
+const RECURRENT: [&str; 2] = ["qwen3next", "qwen3_5"];
+
 fn options() -> EngineOptions {
     EngineOptions { max_context: Some(CONTEXT), eog: vec![3], ..EngineOptions::default() }
 }
@@ -131,12 +134,15 @@ fn mix(name: &str, seed: u64) {
     };
     let reference = engine(&file, 1, alone);
     let threads = 1 + rng.below(3);
+    let recurrent = RECURRENT.contains(&name);
     let crowd = EngineOptions {
         kv_tokens: Some([CONTEXT, 128, 208, 2000][rng.below(4)]),
         max_batch_tokens: [4, 7, 16, 40, 512][rng.below(5)],
         max_sequences: [1, 3, 4, 16][rng.below(4)],
         prefix_cache: rng.below(3) > 0,
         speculation: if rng.below(3) > 0 { Speculation::prompt_lookup() } else { Speculation::off() },
+        // Fewer checkpoints than prefixes, and fewer places for drafts than sequences.
+        spare_states: if recurrent { [None, Some(0), Some(1), Some(5)][rng.below(4)] } else { None },
         ..options()
     };
     let what = format!("{name}, seed {seed}, {threads} threads, {crowd:?}");
@@ -187,6 +193,12 @@ fn mixes_on_sliding_windows() {
 }
 
 #[test]
+fn mixes_on_recurrent_layers() {
+    (300..308).for_each(|seed| mix("qwen3next", seed));
+    (320..326).for_each(|seed| mix("qwen3_5", seed));
+}
+
+#[test]
 fn mixes_on_experts() {
     (200..202).for_each(|seed| mix("qwen3moe", seed));
 }
@@ -194,7 +206,11 @@ fn mixes_on_experts() {
 /// A pool for one and a half sequences: the younger gives way, again and again, and nothing is lost.
 #[test]
 fn preemption_loses_and_repeats_nothing() {
-    let Some(file) = tiny("llama") else { return };
+    ["llama", "qwen3next"].into_iter().for_each(preemption);
+}
+
+fn preemption(name: &str) {
+    let Some(file) = tiny(name) else { return };
     let reference = engine(&file, 1, EngineOptions { prefix_cache: false, ..options() });
     for prefix_cache in [false, true] {
         let o = EngineOptions { kv_tokens: Some(144), prefix_cache, ..options() };
@@ -248,7 +264,7 @@ fn a_large_request_is_not_starved() {
 /// A hit and a miss in the prefix cache say the same, and the hit is reported.
 #[test]
 fn prefix_cache_hits_change_no_byte() {
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen3next", "qwen3_5"] {
         let Some(file) = tiny(name) else { return };
         let o = EngineOptions { kv_tokens: Some(400), speculation: Speculation::off(), ..options() };
         let e = engine(&file, 2, o);
@@ -267,7 +283,11 @@ fn prefix_cache_hits_change_no_byte() {
 /// Several continuations of one prompt share its blocks, and each says what it says when its blocks are taken away.
 #[test]
 fn continuations_of_one_prompt() {
-    let Some(file) = tiny("llama") else { return };
+    ["llama", "qwen3next"].into_iter().for_each(continuations);
+}
+
+fn continuations(name: &str) {
+    let Some(file) = tiny(name) else { return };
     let ask = |e: &Engine, n: usize| -> Vec<Reply> {
         let mut request = Request::new((0..37).map(|i| 10 + i * 7 % 80).collect(), 30);
         request.sampling = SamplingParams { seed: 5, temperature: 1.5, top_k: 0, ..SamplingParams::plain() };

@@ -62,7 +62,7 @@ fn settings() -> Vec<SamplingParams> {
 /// the prefix cache keeps of it is right.
 #[test]
 fn wrong_drafts_leave_no_trace() {
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen3next", "qwen3_5"] {
         let Some(file) = tiny(name) else { return };
         let plain = EngineOptions {
             max_context: Some(192),

@@ -79,14 +79,20 @@ impl BlockPool {
 
     /// Takes the block that has been free for longest; what it held is forgotten.
     pub fn allocate(&mut self) -> Option<u32> {
+        self.replace().map(|(block, _)| block)
+    }
+
+    /// As [`BlockPool::allocate`], with the name of the prefix that ended with what the block held.
+    pub fn replace(&mut self) -> Option<(u32, Option<PrefixId>)> {
         let block = self.oldest?;
         self.unlink(block);
         let entry = self.blocks.get_mut(block as usize)?;
         entry.refs = 1;
-        if let Some((key, _)) = entry.published.take() {
+        let forgotten = entry.published.take().map(|(key, id)| {
             self.index.remove(&key);
-        }
-        Some(block)
+            id
+        });
+        Some((block, forgotten))
     }
 
     /// One more user of a block.

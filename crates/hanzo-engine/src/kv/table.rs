@@ -7,10 +7,11 @@
 //! One group, the lead, names prefixes: the first that sees everything, so that what is behind a window need not be
 //! there for a name to be known. Pools of windowed groups are as large as their windows ask for ([`PoolSizes`]).
 
-use hanzo_fusion::{BLOCK_TOKENS, KvLayer};
+use hanzo_fusion::{BLOCK_TOKENS, KvLayer, StateSave};
 
 use super::pool::{BlockPool, PrefixId};
 use super::size::PoolSizes;
+use super::states::{StatePool, StateSizes};
 
 /// Marks a block that fell behind the window.
 const GONE: u32 = u32::MAX;
@@ -26,6 +27,41 @@ pub struct Tables {
     published: Vec<PrefixId>,
     /// The empty prefix that its first block follows.
     root: PrefixId,
+    recurrent: Recurrent,
+}
+
+/// The recurrent state of one sequence, of a model that has such.
+#[derive(Clone, Debug, Default)]
+struct Recurrent {
+    /// Its slot.
+    slot: Option<u32>,
+    /// The checkpoint that it starts from.
+    resume: Option<PrefixId>,
+    /// Where the state after the next step's drafts goes.
+    drafts: Option<u32>,
+    /// States that the next step keeps: after so many tokens, in an extra slot.
+    saves: Vec<Save>,
+    /// The last checkpoint within the reply.
+    latest: Option<PrefixId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Save {
+    tokens: usize,
+    slot: u32,
+    /// Takes the place of the one before.
+    replaces: bool,
+}
+
+/// Where a step finds a sequence's recurrent state, and where it puts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatePlan {
+    /// The state before.
+    pub from: u32,
+    /// The state after all rows.
+    pub to: u32,
+    /// States on the way.
+    pub saves: Vec<StateSave>,
 }
 
 impl Tables {
@@ -53,6 +89,10 @@ pub struct KvManager {
     /// Blocks that must be copied before the next step, per group.
     copies: Vec<Vec<(u32, u32)>>,
     roots: Roots,
+    /// Of models with recurrent layers.
+    states: Option<StatePool>,
+    /// States that must be copied before the next step.
+    state_copies: Vec<(u32, u32)>,
 }
 
 /// Adapters of a sequence, by id and the bits of their scales, in order.
@@ -112,7 +152,20 @@ impl KvManager {
             prefix_cache,
             copies: vec![Vec::new(); n_groups],
             roots: Roots::default(),
+            states: None,
+            state_copies: Vec::new(),
         }
+    }
+
+    /// The same for a model with recurrent states.
+    #[must_use]
+    pub fn with_states(self, sizes: Option<StateSizes>) -> Self {
+        Self { states: sizes.map(StatePool::new), ..self }
+    }
+
+    /// Slots for recurrent states that no sequence has; those of checkpoints count.
+    pub fn n_free_states(&self) -> usize {
+        self.states.as_ref().map_or(0, StatePool::n_free)
     }
 
     /// Blocks of the lead group's pool: what all sequences together can hold.
@@ -139,6 +192,7 @@ impl KvManager {
             gone: vec![0; n_groups],
             published: Vec::new(),
             root,
+            recurrent: Recurrent::default(),
         };
         if !self.prefix_cache {
             return (tables, 0);
@@ -150,7 +204,10 @@ impl KvManager {
         let named = chain(lead, root, chunks);
         let found: Vec<Vec<Option<u32>>> =
             (0..n_groups).map(|g| self.find(g, root, chunks, &named)).collect();
-        let n = self.longest_reusable(&found, named.len());
+        let n = self.longest_reusable(&found, &named);
+        if self.states.is_some() {
+            tables.recurrent.resume = n.checked_sub(1).and_then(|i| named.get(i)).map(|(_, id)| *id);
+        }
         for (group, found) in found.iter().enumerate() {
             let first = self.first_needed(group, n * BLOCK_TOKENS).min(n);
             tables.groups[group].resize(first, GONE);
@@ -189,29 +246,37 @@ impl KvManager {
         parents.zip(chunks).take(named.len()).map(lookup).collect()
     }
 
-    /// Leading blocks, `most` at most, after which every group has what the next token looks at.
-    fn longest_reusable(&self, found: &[Vec<Option<u32>>], most: usize) -> usize {
+    /// Leading blocks, of those that are named, after which every group has what the next token looks at, and the recurrent state
+    /// was kept if there is one.
+    fn longest_reusable(&self, found: &[Vec<Option<u32>>], named: &[(u32, PrefixId)]) -> usize {
         let whole = |group: usize, blocks: &[Option<u32>], n: usize| {
             let first = self.first_needed(group, n * BLOCK_TOKENS).min(n);
             blocks.get(first..n).is_some_and(|b| b.iter().all(Option::is_some))
         };
-        let reusable = |n: &usize| found.iter().enumerate().all(|(group, blocks)| whole(group, blocks, *n));
-        (1..=most).rev().find(reusable).unwrap_or(0)
+        let kept = |n: usize| {
+            let states = self.states.as_ref();
+            states.is_none_or(|states| named.get(n - 1).is_some_and(|(_, id)| states.has(*id)))
+        };
+        let reusable =
+            |n: &usize| kept(*n) && found.iter().enumerate().all(|(group, blocks)| whole(group, blocks, *n));
+        (1..=named.len()).rev().find(reusable).unwrap_or(0)
     }
 
     /// Whether the tables could grow to `n_tokens` tokens, the first `n_computed` of which are cached.
     pub fn has_room(&self, tables: &Tables, n_computed: usize, n_tokens: usize) -> bool {
         let wanted = n_tokens.div_ceil(BLOCK_TOKENS);
-        (0..self.pools.len()).all(|group| {
-            let have = tables.groups.get(group).map_or(0, Vec::len);
-            let copied = usize::from(self.shared(tables, group, n_computed).is_some());
-            let more = wanted.saturating_sub(have) + copied;
-            // On the way there, a windowed group gives blocks back.
-            let held = have - tables.gone.get(group).map_or(0, |gone| (*gone).min(have));
-            let most = self.sizes.window_sequence.saturating_sub(held);
-            let more = if self.is_small(group) { more.min(most) } else { more };
-            self.pools.get(group).is_some_and(|p| p.n_free() >= more)
-        })
+        let state = |states: &StatePool| tables.recurrent.slot.is_some() || states.has_running();
+        self.states.as_ref().is_none_or(state)
+            && (0..self.pools.len()).all(|group| {
+                let have = tables.groups.get(group).map_or(0, Vec::len);
+                let copied = usize::from(self.shared(tables, group, n_computed).is_some());
+                let more = wanted.saturating_sub(have) + copied;
+                // On the way there, a windowed group gives blocks back.
+                let held = have - tables.gone.get(group).map_or(0, |gone| (*gone).min(have));
+                let most = self.sizes.window_sequence.saturating_sub(held);
+                let more = if self.is_small(group) { more.min(most) } else { more };
+                self.pools.get(group).is_some_and(|p| p.n_free() >= more)
+            })
     }
 
     /// Whether the group's pool is one of the smaller kind.
@@ -237,29 +302,133 @@ impl KvManager {
         if !self.has_room(tables, n_computed, n_tokens) {
             return Err(NoBlocks);
         }
+        self.place_state(tables, n_computed)?;
         for group in 0..self.pools.len() {
             let shared = self.shared(tables, group, n_computed);
             let pool = self.pools.get_mut(group).ok_or(NoBlocks)?;
+            let states = self.states.as_mut().filter(|_| group == self.lead);
             let table = tables.groups.get_mut(group).ok_or(NoBlocks)?;
+            let mut forgotten = Vec::new();
+            let mut allocate = || {
+                let (block, prefix) = pool.replace()?;
+                forgotten.extend(prefix);
+                Some(block)
+            };
+            let mut left = None;
             if let Some(entry) = shared.and_then(|at| table.get_mut(at)) {
-                let own = pool.allocate().ok_or(NoBlocks)?;
+                let own = allocate().ok_or(NoBlocks)?;
                 let from = std::mem::replace(entry, own);
-                pool.release(from);
+                left = Some(from);
                 self.copies.get_mut(group).ok_or(NoBlocks)?.push((from, own));
             }
             while table.len() < wanted {
-                table.push(pool.allocate().ok_or(NoBlocks)?);
+                table.push(allocate().ok_or(NoBlocks)?);
+            }
+            if let Some(block) = left {
+                pool.release(block);
+            }
+            // A checkpoint goes with the block that its prefix ends with.
+            if let Some(states) = states {
+                forgotten.into_iter().for_each(|prefix| states.forget(prefix));
             }
         }
         Ok(())
     }
 
-    /// Tables of another sequence with the same tokens so far, which shares all blocks.
-    pub fn fork(&mut self, tables: &Tables) -> Tables {
+    /// Gives a sequence that starts its slot, with the state that it starts from.
+    fn place_state(&mut self, tables: &mut Tables, n_computed: usize) -> Result<(), NoBlocks> {
+        let Some(states) = self.states.as_mut().filter(|_| tables.recurrent.slot.is_none()) else {
+            return Ok(());
+        };
+        let resume = tables.recurrent.resume.and_then(|prefix| states.hit(prefix));
+        if n_computed > 0 && resume.is_none() {
+            return Err(NoBlocks);
+        }
+        let slot = states.take_running().ok_or(NoBlocks)?;
+        self.state_copies.extend(resume.map(|from| (from, slot)));
+        tables.recurrent = Recurrent { slot: Some(slot), ..Recurrent::default() };
+        Ok(())
+    }
+
+    /// Room for the recurrent state after a sequence's drafts; false where there is none. True for models without.
+    pub fn reserve_drafts(&mut self, tables: &mut Tables) -> bool {
+        let Some(states) = &mut self.states else { return true };
+        if tables.recurrent.drafts.is_none() {
+            tables.recurrent.drafts = states.take_draft();
+        }
+        tables.recurrent.drafts.is_some()
+    }
+
+    /// Of drafts that ran, the first `accepted` were right. Returns how many of them count as computed: all that were accepted,
+    /// but with recurrent states none if any was wrong, since the state after the right ones was not kept.
+    pub fn settle_drafts(&mut self, tables: &mut Tables, n_drafts: usize, accepted: usize) -> usize {
+        let Some(states) = &mut self.states else { return accepted };
+        let Some(after) = tables.recurrent.drafts.take() else { return 0 };
+        let all = n_drafts > 0 && accepted == n_drafts;
+        match tables.recurrent.slot.as_mut().filter(|_| all) {
+            Some(slot) => {
+                states.give_draft(std::mem::replace(slot, after));
+                accepted
+            }
+            None => {
+                states.give_draft(after);
+                0
+            }
+        }
+    }
+
+    /// Chooses which recurrent states the next step keeps for prefixes: it computes tokens `from .. to` for certain, of `n` that
+    /// there are; `decodes` where they are a reply's last ones.
+    pub fn plan_saves(&mut self, tables: &mut Tables, from: usize, to: usize, n: usize, decodes: bool) {
+        let Some(states) = self.states.as_mut().filter(|_| self.prefix_cache) else { return };
+        for tokens in states.borders(from, to, n) {
+            let Some(slot) = states.take_extra() else { break };
+            tables.recurrent.saves.push(Save { tokens, slot, replaces: decodes });
+        }
+        tables.recurrent.saves.sort_unstable_by_key(|save| save.tokens);
+    }
+
+    /// What the next step does with the sequence's recurrent state: `n_tokens` rows from token `n_computed` on, the last
+    /// `n_drafts` of which are drafts. `None` for models without.
+    pub fn state_plan(
+        &self,
+        tables: &Tables,
+        n_computed: usize,
+        n_tokens: usize,
+        n_drafts: usize,
+    ) -> Option<StatePlan> {
+        let recurrent = &tables.recurrent;
+        let slot = recurrent.slot?;
+        let save = |s: &Save| StateSave { after: s.tokens.saturating_sub(n_computed), slot: s.slot };
+        let mut saves: Vec<StateSave> = recurrent.saves.iter().map(save).collect();
+        let to = match recurrent.drafts.filter(|_| n_drafts > 0) {
+            None => slot,
+            Some(after) => {
+                saves.push(StateSave { after: n_tokens - n_drafts, slot });
+                after
+            }
+        };
+        Some(StatePlan { from: slot, to, saves })
+    }
+
+    /// Recurrent states `(from, to)` that must be copied before the next step, in this order.
+    pub fn take_state_copies(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.state_copies)
+    }
+
+    /// Tables of another sequence with the same tokens so far, which shares all blocks and has a copy of the recurrent state;
+    /// `None` where there is no slot for one.
+    pub fn fork(&mut self, tables: &Tables) -> Option<Tables> {
+        let mut recurrent = Recurrent::default();
+        if let Some(states) = &mut self.states {
+            let slot = states.take_running()?;
+            self.state_copies.extend(tables.recurrent.slot.map(|from| (from, slot)));
+            recurrent.slot = Some(slot);
+        }
         for ((pool, table), gone) in self.pools.iter_mut().zip(&tables.groups).zip(&tables.gone) {
             table.iter().skip(*gone).for_each(|&block| pool.retain(block));
         }
-        tables.clone()
+        Some(Tables { recurrent, ..tables.clone() })
     }
 
     /// Blocks `(from, to)` of each group that must be copied before the next step, in this order.
@@ -274,12 +443,32 @@ impl KvManager {
         if self.prefix_cache {
             self.publish(tables, tokens);
         }
+        self.keep_states(tables);
         for group in 0..self.pools.len() {
             let first = self.first_needed(group, tokens.len());
             for i in tables.gone[group]..first.min(tables.groups[group].len()) {
                 let block = std::mem::replace(&mut tables.groups[group][i], GONE);
                 self.pools[group].release(block);
                 tables.gone[group] = i + 1;
+            }
+        }
+    }
+
+    /// Names the states that the step kept by the prefixes that they follow.
+    fn keep_states(&mut self, tables: &mut Tables) {
+        let Some(states) = &mut self.states else { return };
+        for save in std::mem::take(&mut tables.recurrent.saves) {
+            let named = (save.tokens / BLOCK_TOKENS).checked_sub(1).and_then(|i| tables.published.get(i));
+            let Some(&prefix) = named else {
+                states.give_extra(save.slot);
+                continue;
+            };
+            states.keep(prefix, save.slot);
+            if save.replaces
+                && let Some(before) = tables.recurrent.latest.replace(prefix)
+                && before != prefix
+            {
+                states.outdate(before);
             }
         }
     }
@@ -307,11 +496,20 @@ impl KvManager {
         for ((pool, table), gone) in self.pools.iter_mut().zip(&tables.groups).zip(&tables.gone) {
             table.iter().skip(*gone).rev().for_each(|&block| pool.release(block));
         }
+        if let Some(states) = &mut self.states {
+            let Recurrent { slot, drafts, saves, .. } = tables.recurrent;
+            slot.into_iter().for_each(|slot| states.give_running(slot));
+            drafts.into_iter().for_each(|slot| states.give_draft(slot));
+            saves.into_iter().for_each(|save| states.give_extra(save.slot));
+        }
     }
 
     /// Forgets all cached prefixes.
     pub fn forget_prefixes(&mut self) {
         self.pools.iter_mut().for_each(BlockPool::forget);
+        if let Some(states) = &mut self.states {
+            states.forget_all();
+        }
     }
 }
 
@@ -502,7 +700,7 @@ mod tests {
         let (mut a, _) = kv.admit(PrefixId::ROOT, &tokens);
         kv.grow(&mut a, 0, 20).unwrap();
         kv.commit(&mut a, &tokens);
-        let (mut b, mut c) = (kv.fork(&a), kv.fork(&a));
+        let (mut b, mut c) = (kv.fork(&a).unwrap(), kv.fork(&a).unwrap());
         assert_eq!(kv.n_free(), 3);
         for t in [&mut b, &mut c] {
             kv.grow(t, 20, 21).unwrap();

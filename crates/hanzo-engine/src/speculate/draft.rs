@@ -54,6 +54,9 @@ impl DraftModel {
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
         let model = hanzo_models::load(file)?;
+        if model.graph.state_bytes() > 0 {
+            return Err(EngineError::RecurrentDraft { architecture: model.architecture });
+        }
         let n_blocks = kv_tokens.div_ceil(BLOCK_TOKENS).max(1);
         let kv = KvConfig::equal(n_blocks, KvType::F16);
         let options = LoadOptions { max_tokens: CHUNK, max_outputs: 1, kv };

@@ -12,7 +12,7 @@ use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::{Engine, EngineOptions, Event, Events, Finish, Request};
 use hanzo_fusion::graph::Graph;
 use hanzo_fusion::{
-    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, Step, WeightSource,
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, StateUse, Step, WeightSource,
 };
 use hanzo_gguf::GgufFile;
 
@@ -92,7 +92,7 @@ pub fn settle(engine: &Engine) {
     let until = Instant::now() + Duration::from_secs(120);
     loop {
         let m = engine.metrics();
-        if m.waiting + m.running == 0 && m.kv_free == m.kv_blocks {
+        if m.waiting + m.running == 0 && m.kv_free == m.kv_blocks && m.states_free == m.states {
             return;
         }
         assert!(Instant::now() < until, "requests or blocks are left: {m:?}");
@@ -220,9 +220,25 @@ impl Device for Controlled {
 
 impl LoadedModel for ControlledModel {
     fn step(&mut self, step: &Step<'_>, logits: &mut [f32]) -> Result<(), DeviceError> {
+        self.step_states(step, &[], logits)
+    }
+
+    fn copy_states(&mut self, pairs: &[(u32, u32)]) -> Result<(), DeviceError> {
+        if self.1.take(|f| f == Fault::CopyError).is_some() {
+            return Err(DeviceError::StepFailed("a copy failed".to_owned()));
+        }
+        self.0.copy_states(pairs)
+    }
+
+    fn step_states(
+        &mut self,
+        step: &Step<'_>,
+        states: &[StateUse<'_>],
+        logits: &mut [f32],
+    ) -> Result<(), DeviceError> {
         self.1.wait_permit();
         self.1.steps.lock().unwrap().push(step.sequences.iter().map(|s| s.n_tokens).collect());
-        let outcome = self.0.step(step, logits);
+        let outcome = self.0.step_states(step, states, logits);
         match self.1.take(|f| f != Fault::CopyError) {
             // What the step left is garbage, as after a real fault.
             Some(Fault::Error) => {
