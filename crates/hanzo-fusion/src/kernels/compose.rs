@@ -484,6 +484,10 @@ impl<'k> Composer<'k, '_> {
                 let sum = self.norms.get(&v).map_or_else(zero, |n| n.factor.at(i));
                 self.value(x, i) / sum
             }
+            Op::SliceCols { x, group, start, len } if group as u32 != self.cols(x) => {
+                let len = len as u32;
+                self.value(x, i / len * group as u32 + (i % len + start as u32))
+            }
             Op::SliceCols { x, start, .. } => self.value(x, i + start as u32),
             Op::CombineSlots { x, weights } => {
                 let (cols, slots) = (self.cols(v), self.cols(weights));

@@ -30,7 +30,8 @@ impl Selection {
 pub fn kernels(plan: &Plan, launch: &Launch, kv_type: KvType, variants: Variants) -> Selection {
     let mut out = Selection::default();
     match launch.kind {
-        LaunchKind::Rows(_) => rows(plan, &launch.nodes, kv_type, &mut out),
+        // Recurrent ops have no kernels yet: `rows` says so.
+        LaunchKind::Rows(_) | LaunchKind::Recurrent => rows(plan, &launch.nodes, kv_type, &mut out),
         LaunchKind::Contract { anchors, ids, .. } => {
             let (anchors, rest) = launch.nodes.split_at(anchors.min(launch.nodes.len()));
             contract(plan, anchors, rest, ids.is_some(), variants, &mut out);

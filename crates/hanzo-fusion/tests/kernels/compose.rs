@@ -93,7 +93,9 @@ fn evaluate(plan: &Plan, v: Value, row: &HashMap<Value, Vec<f32>>, weights: &[Ve
             let sum = row_fold(&row[x], |acc, x| acc + x);
             with(x, &|_, x| x / if sum > *floor { sum } else { *floor })
         }
-        Op::SliceCols { x, start, len } => row[x][*start..start + len].to_vec(),
+        Op::SliceCols { x, group, start, len } => {
+            row[x].chunks(*group).flat_map(|g| &g[*start..start + len]).copied().collect()
+        }
         Op::CombineSlots { x, weights: shares } => {
             let cols = row[x].len() / row[shares].len();
             let one = |i: usize| {
@@ -251,7 +253,7 @@ fn others(cols: usize, fuse: bool) -> Plan {
     let per_head = b.vector("per_head", 16, QuantType::F32);
     let x = b.embed(table);
     let y = b.matmul(x, double);
-    let (left, right) = (b.slice_cols(y, 0, cols), b.slice_cols(y, cols, cols));
+    let (left, right) = (b.slice_groups(y, 32, 16, 16), b.slice_cols(y, cols, cols));
     let left = b.layer_norm(left, Some(weight), Some(bias), 1e-5);
     let right = b.rms_norm_heads(right, per_head, 1e-6);
     let right = b.rms_norm_groups(right, None, 32, 1e-6);

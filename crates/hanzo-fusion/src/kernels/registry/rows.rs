@@ -178,7 +178,7 @@ fn composition(cols: u32, middle: Middle, subgroup: u32) -> Option<Instance> {
     // The longest group that composes: the embedding's and the selection's do not.
     let groups = plan.launches.iter().map(|launch| match launch.kind {
         LaunchKind::Contract { anchors, .. } => launch.nodes.get(anchors..).unwrap_or_default(),
-        LaunchKind::Rows(_) | LaunchKind::Attention => launch.nodes.as_slice(),
+        LaunchKind::Rows(_) | LaunchKind::Attention | LaunchKind::Recurrent => launch.nodes.as_slice(),
     });
     let made = groups.filter_map(|nodes| match compose::group(&plan, nodes, subgroup) {
         Ok(Composed { kernel, .. }) => Some((nodes.len(), kernel.name.clone(), Ok(kernel))),
