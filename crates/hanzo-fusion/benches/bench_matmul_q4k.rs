@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use bench::{Figure, Operands, Options};
 use hanzo_fusion::kernels::matmul::Rows;
-use hanzo_fusion::kernels::matmul::gemm::{Factors, Gemm, Rung, Tile};
+use hanzo_fusion::kernels::matmul::gemm::{Factors, Gemm, Rung};
 use hanzo_fusion::kernels::matmul::ladder::{LADDER, Step};
+use hanzo_fusion::kernels::variants::Variants;
 use vulkan::Vulkan;
 
 const HELP: &str = "\
@@ -78,7 +79,8 @@ fn run(options: &Options) -> Result<(), String> {
                 figures.push(Figure { seconds: Err(why), ..figure });
                 continue;
             }
-            let plan = Gemm { layout, rows: Rows::Dense, rung: step.rung, tile: Tile::LARGE };
+            let plan =
+                Gemm { layout, rows: Rows::Dense, rung: step.rung, tile: Variants::prompt_tile(step.rung) };
             let kernel = plan.kernel(vulkan.subgroup).map_err(|e| e.to_string())?;
             let [width, height] = plan.outputs_per_workgroup();
             let grid = [(shape[1] as u32).div_ceil(width), (shape[0] as u32).div_ceil(height)];

@@ -16,12 +16,6 @@ use nvrtc::{Nvrtc, Usage};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 
-/// A spill for want of registers is refused. One with most of the registers free is the assembler's own choice (for sm_100 it makes some):
-/// the table shows it.
-fn wants_registers(usage: &Usage) -> bool {
-    usage.spills.iter().any(|&bytes| bytes > 128) || (usage.spills != [0; 3] && usage.registers > 128)
-}
-
 fn nvrtc() -> Option<Nvrtc> {
     let found = Nvrtc::open();
     if found.is_none() {
@@ -75,7 +69,7 @@ fn every_kernel_compiles_for_every_architecture_without_spills() {
                     faults.push(format!("{arch}: {name} {fault}: {usage:?}"));
                 }
             };
-            holds(!wants_registers(usage), "spills");
+            holds(!usage.wants_registers(), "spills");
             holds(usage.shared as usize == kernel.shared_bytes(), "declares other workgroup memory");
             holds(usage.registers <= 65536 / kernel.workgroup, "does not fit a multiprocessor");
             let dots = tools::dots_in_a_loop(kernel);

@@ -179,7 +179,7 @@ fn faults_of_fragments_are_those_of_their_lanes() {
     let k = Builder::new("halves", "A probe.", 64, 32);
     k.tile(Frag::Acc, Elem::F32).float(k.tile(Frag::Acc, Elem::F32));
     let e = k.finish().unwrap_err().to_string();
-    assert!(e.contains("Float(0) of") && e.contains("fragments.rs"), "{e}");
+    assert!(e.contains("Float(1) of") && e.contains("fragments.rs"), "{e}");
     let k = Builder::new("packed", "A probe.", 64, 32);
     k.tile(Frag::Acc, Elem::I32).load(k.input::<u32>("words"), 0, 16);
     assert!(k.finish().unwrap_err().to_string().contains("a fragment of I32 is loaded from U32"));

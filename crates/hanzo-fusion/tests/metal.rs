@@ -92,7 +92,7 @@ fn every_kernel_compiles_with_address_spaces_and_attributes_checked() {
 fn atomics_and_tables_compile_in_their_spaces() {
     let k = Builder::new("probe", "A probe.", 64, 32);
     let (x, out) = (k.input_small("x", Elem::U8), k.inout::<u32>("out"));
-    let (shared, table) = (k.shared::<u32>("shared", 64), k.table("table", vec![1, 2, 3, 4]));
+    let (shared, table) = (k.shared::<u32>("counts", 64), k.table("table", vec![1, 2, 3, 4]));
     let id = k.local_id();
     shared.set(id, x.at(id));
     k.barrier();
@@ -102,7 +102,7 @@ fn atomics_and_tables_compile_in_their_spaces() {
     let kernel = k.finish().unwrap();
     let text = c::source(&kernel, Dialect::Metal);
     assert!(
-        text.contains("HZ_SHARED uint shared[64];") && text.contains("HZ_TABLE uint probe_table[4]"),
+        text.contains("HZ_SHARED uint counts[64];") && text.contains("HZ_TABLE uint probe_table[4]"),
         "{text}"
     );
     if let Some(result) = check("atomics", &text) {

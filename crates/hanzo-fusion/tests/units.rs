@@ -72,7 +72,7 @@ fn cuda_compiles_them_without_spills() {
             println!("{arch} {name}: {usage:?}");
             assert_eq!(usage.shared as usize, kernel.shared_bytes(), "{arch}: {name}");
             table.entry(name).or_default().push(usage.to_string());
-            assert_eq!(usage.spills, [0; 3], "{arch}: {name} spills: {usage:?}");
+            assert!(!usage.wants_registers(), "{arch}: {name} spills: {usage:?}");
         }
     }
     let mut text = format!("| kernel | {} |\n", ARCHITECTURES.join(" | "));

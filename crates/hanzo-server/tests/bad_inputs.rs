@@ -388,7 +388,8 @@ async fn slow_heads_are_not_waited_for() {
 /// Sends bytes and reads what comes back, for as long as the server wants to talk.
 async fn raw(server: &Running, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    stream.write_all(bytes.as_ref()).await.unwrap();
+    // A server that has heard enough need not read the rest.
+    let _ = stream.write_all(bytes.as_ref()).await;
     let mut out = Vec::new();
     let read = async {
         let mut part = [0; 4096];

@@ -28,6 +28,14 @@ pub(crate) struct Usage {
     pub(crate) shared: u32,
 }
 
+impl Usage {
+    /// A spill for want of registers is refused. A small one with registers left is the assembler's own choice (for sm_100 it makes some):
+    /// the table shows it.
+    pub(crate) fn wants_registers(&self) -> bool {
+        self.spills.iter().any(|&bytes| bytes > 128) || (self.spills != [0; 3] && self.registers > 128)
+    }
+}
+
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.spills {

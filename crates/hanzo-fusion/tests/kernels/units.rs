@@ -57,7 +57,8 @@ fn every_units_layout_and_split_gives_the_bits() {
                 );
             }
             // More fragments a subgroup along one side than along the other.
-            let wide = Tile { tx: 16, ty: 8, n: 4, m: 2 };
+            let ty = units.lanes() / 4;
+            let wide = Tile { tx: 16, ty, n: 4, m: 16 / ty };
             let shape = Shape { n_out: 70, blocks: 1, m: 17 };
             check(units, &gemm(layout("Q4_K"), units.lanes(), Rung::Units(factors), wide, shape, &mut rng));
             // More subgroups than bring their results to memory at a time.

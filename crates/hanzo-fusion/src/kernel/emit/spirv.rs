@@ -352,7 +352,10 @@ impl<'a> Emitter<'a> {
             self.vars.push(variable);
         }
         for &fragment in &self.kernel.fragments {
-            let ty = self.fragment_type(fragment);
+            // One type for equal fragments: matrices of two types that read alike are not compatible.
+            let same = self.kernel.fragments.iter().zip(&self.fragments).find(|(f, _)| **f == fragment);
+            let same = same.map(|(_, &(_, ty))| ty);
+            let ty = same.unwrap_or_else(|| self.fragment_type(fragment));
             let pointer = self.b.type_pointer(None, StorageClass::Function, ty);
             let variable = self.b.variable(pointer, None, StorageClass::Function, None);
             self.fragments.push((variable, ty));

@@ -8,8 +8,9 @@
 use hanzo_quant::canonical::GROUP;
 
 use super::super::layout::Layout;
+use super::super::variants::Variants;
 use super::Rows;
-use super::gemm::{Factors, Gemm, Rung, Tile};
+use super::gemm::{Factors, Gemm, Rung};
 use crate::kernel::KernelError;
 use crate::kernel::cost::{Count, DeviceSheet, count};
 use crate::kernel::opt::optimize;
@@ -122,7 +123,7 @@ pub fn choose(layout: Layout, device: &DeviceSheet) -> Result<(Step, String), Ke
 
 /// What the rung's kernel does for the whole of it.
 fn counted(layout: Layout, rung: Rung, subgroup: u32) -> Result<Count, KernelError> {
-    let plan = Gemm { layout, rows: Rows::Dense, rung, tile: Tile::LARGE };
+    let plan = Gemm { layout, rows: Rows::Dense, rung, tile: Variants::prompt_tile(rung) };
     let [width, height] = plan.outputs_per_workgroup();
     let kernel = optimize(&plan.kernel(subgroup)?);
     let named = [("n_groups", SIDE / GROUP as u32), ("n_out", SIDE), ("n_rows", ROWS)];
