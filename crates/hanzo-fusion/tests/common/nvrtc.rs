@@ -31,6 +31,7 @@ pub(crate) struct Usage {
 impl Usage {
     /// A spill for want of registers is refused. A small one with registers left is the assembler's own choice (for sm_100 it makes some):
     /// the table shows it.
+    #[allow(dead_code)] // not every test that includes this module asks
     pub(crate) fn wants_registers(&self) -> bool {
         self.spills.iter().any(|&bytes| bytes > 128) || (self.spills != [0; 3] && self.registers > 128)
     }
