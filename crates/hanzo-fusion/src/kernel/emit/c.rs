@@ -69,8 +69,10 @@ pub fn prelude(dialect: Dialect) -> &'static str {
 /// What defines matrix fragments, after [`prelude`], for kernels that have any.
 pub fn matrix_prelude(dialect: Dialect) -> &'static str {
     match dialect {
-        Dialect::Cuda => include_str!("prelude/cuda_matrix.h"),
-        Dialect::Hip => include_str!("prelude/hip_matrix.h"),
+        Dialect::Cuda => {
+            concat!(include_str!("prelude/cuda_matrix.h"), include_str!("prelude/matrix_sums.h"))
+        }
+        Dialect::Hip => concat!(include_str!("prelude/hip_matrix.h"), include_str!("prelude/matrix_sums.h")),
         Dialect::Metal => include_str!("prelude/metal_matrix.h"),
     }
 }

@@ -26,48 +26,10 @@ template <uint N, class T> HZ_FN void hz_frag_words(uint (&r)[N], const T* p, ui
     for (uint i = 0; i < N; ++i) r[i] = row[HZ_SHARE == 1 ? i : HZ_LOCAL_ID % HZ_SUBGROUP / 16 * N + i];
 }
 #define HZ_FRAG_COLUMN(i) (HZ_LOCAL_ID % 16)
-HZ_FN uint hz_frag_at(uint i, uint stride) { return HZ_FRAG_ROW(i) * stride + HZ_FRAG_COLUMN(i); }
 template <class F> HZ_FN void hz_frag_load(F& f, const hz_f16* p, uint stride) { hz_frag_words(f.r, p, stride); }
 template <class F> HZ_FN void hz_frag_load(F& f, const uchar* p, uint stride) { hz_frag_words(f.r, p, stride); }
 // Factors packed in words.
 template <class F> HZ_FN void hz_frag_load(F& f, const uint* p, uint stride) { hz_frag_words(f.r, p, stride); }
-HZ_FN void hz_frag_load(hz_frag_acc_f32& f, const float* p, uint stride) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) f.r[i] = p[hz_frag_at(i, stride)];
-}
-HZ_FN void hz_frag_load(hz_frag_acc_i32& f, const int* p, uint stride) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) f.r[i] = p[hz_frag_at(i, stride)];
-}
-template <class F, class T> HZ_FN void hz_frag_store(const F& f, T* p, uint stride) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) p[hz_frag_at(i, stride)] = f.r[i];
-}
-template <class F> HZ_FN void hz_frag_zero(F& f) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) f.r[i] = 0;
-}
-// Element by element: f32 and i32 accumulators lie alike.
-template <class F, class T> HZ_FN void hz_frag_spread_rows(F& f, const T* p) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) f.r[i] = p[HZ_FRAG_ROW(i)];
-}
-template <class F, class T> HZ_FN void hz_frag_spread_columns(F& f, const T* p) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) f.r[i] = p[HZ_FRAG_COLUMN(i)];
-}
-HZ_FN void hz_frag_float(hz_frag_acc_f32& c, const hz_frag_acc_i32& a) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) c.r[i] = float(a.r[i]);
-}
-HZ_FN void hz_frag_mul(hz_frag_acc_f32& c, const hz_frag_acc_f32& a, const hz_frag_acc_f32& b) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) c.r[i] = a.r[i] * b.r[i];
-}
-HZ_FN void hz_frag_fma(hz_frag_acc_f32& c, const hz_frag_acc_f32& a, const hz_frag_acc_f32& b) {
-    HZ_UNROLL
-    for (uint i = 0; i < HZ_SUMS; ++i) c.r[i] = hz_fma(a.r[i], b.r[i], c.r[i]);
-}
 #ifndef HZ_SHIM
 #if defined(__GFX9__)
 typedef _Float16 hz_halves __attribute__((ext_vector_type(4)));
