@@ -113,8 +113,8 @@ fn has_amx() -> bool {
 }
 
 /// How many bytes ahead of where they read cores that stream weights ask for memory: into the first level and into the second; 0
-/// where not at all. Intel's prefetchers leave 40 % of the bandwidth unused without; AMD's do all of it, and requests on top take a
-/// fifth away (`docs/levers.md`).
+/// where not at all. Intel's prefetchers leave 40 % of the bandwidth unused without; Zen 4's do all of it, and requests on top take a
+/// fifth away; Zen 3's leave a fifth unused (`docs/levers.md`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) near: usize,
@@ -128,7 +128,9 @@ pub(crate) fn ahead() -> Ahead {
         let id = std::arch::x86_64::__cpuid(0);
         let vendor = [id.ebx, id.edx, id.ecx].map(u32::to_le_bytes);
         if vendor.as_flattened() == b"AuthenticAMD" {
-            Ahead { near: 0, far: 0 }
+            // From Zen 4 on there is AVX-512.
+            let near = if std::is_x86_feature_detected!("avx512f") { 0 } else { 2 << 10 };
+            Ahead { near, far: 0 }
         } else {
             Ahead { near: 3 << 10, far: 12 << 10 }
         }

@@ -10,9 +10,8 @@ use std::arch::x86_64::*;
 use super::{IntRows, StripOut};
 use crate::activations::GROUP_FLOATS;
 use crate::isa::{Ahead, ahead};
-use crate::packed::avx2::{scales, unit};
-use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
-use crate::packed::unpack::Scales;
+use crate::packed::avx2::{ANY, GroupScales, PLAIN, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
 use crate::packed::{FloatKind, STRIP};
 
 /// Rows that a pass holds accumulators for.
@@ -29,74 +28,103 @@ unsafe fn prefetch(ahead: Ahead, from: *const u8, lines: usize) {
         if ahead.near > 0 {
             for i in 0..lines {
                 _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast());
+            }
+        }
+        if ahead.far > 0 {
+            for i in 0..lines {
                 _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(ahead.far + 64 * i).cast());
             }
         }
     }
 }
 
-/// The body of both: a macro, because the two differ in the instruction sets they are compiled for.
+/// The body of both: a macro, because the two differ in the instruction sets they are compiled for. Quads outermost, then rows, then the
+/// halves of the tile: a quad of weights is picked apart once, an activation is spread once.
 macro_rules! body {
-    ($dots:ident, $DOT:expr, $BITS:ident, $TABLE:ident, $SUB16:ident, $ASYM:ident, $M:ident, $t:ident, $y:ident, $at:ident) => {{
+    ($dot:ident, $DOT:expr, $BITS:ident, $TABLE:ident, $SUB16:ident, $ASYM:ident, $SC:ident, $MB:ident, $M:ident, $t:ident, $y:ident, $at:ident) => {{
         let Some(rows) = $t.rows.first_chunk::<$M>() else { return };
         let per_unit = if $SUB16 { 2 } else { 1 };
-        let mut s = Scales::default();
+        let per = QUADS / per_unit;
         let full = $t.layout.group(GROUP_ELEMS);
-        // Wide codes are multiplied signed: no offset to start from.
+        // Wide codes are multiplied signed: no offset to start from. Neither where there are mins.
         let (wide, offset) = ($DOT == WIDE, $t.layout.offset);
         // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
         unsafe {
+            let mut s = GroupScales::<$SC, $MB>::new($t.layout);
             let signed = |t: [u8; 16]| t.map(|u| if wide { (i32::from(u) - offset) as u8 } else { u });
             let table = $t.layout.table.map_or(_mm256_setzero_si256(), |t| {
                 _mm256_broadcastsi128_si256(_mm_loadu_si128(signed(t).as_ptr().cast()))
             });
             let sign = _mm256_set1_epi8(if wide && !$TABLE { offset as i8 } else { 0 });
+            let init: [*const i32; $M] = std::array::from_fn(|m| $t.init.as_ptr().add(m * $t.init_stride));
             let mut acc = [[_mm256_setzero_ps(); 2]; $M];
             let mut group = $t.tile;
             for k0 in (0..$t.k).step_by(GROUP_ELEMS) {
                 let elems = GROUP_ELEMS.min($t.k - k0);
                 let part = if elems == GROUP_ELEMS { full } else { $t.layout.group(elems) };
-                scales($t.layout, &part, group, elems, &mut s);
+                prefetch($t.ahead, group, part.codes.div_ceil(64));
+                s.begin::<$SUB16>($t.layout, &part, group, elems);
                 for u in 0..elems / UNIT {
                     let planes = group.add(part.codes + u * 64 * $BITS as usize);
-                    prefetch($t.ahead, planes, $BITS as usize + 1);
+                    prefetch($t.ahead, planes, $BITS as usize);
                     let k = k0 + u * UNIT;
-                    for h in 0..2 {
-                        let mut w = unit::<$BITS, $TABLE>(planes.add(32 * h), table);
-                        if wide && !$TABLE {
-                            for w in &mut w {
-                                *w = _mm256_sub_epi8(*w, sign);
+                    let mut w =
+                        [unit::<$BITS, $TABLE>(planes, table), unit::<$BITS, $TABLE>(planes.add(32), table)];
+                    if wide && !$TABLE {
+                        for w in w.as_flattened_mut() {
+                            *w = _mm256_sub_epi8(*w, sign);
+                        }
+                    }
+                    let mut p = [[_mm256_setzero_ps(); 2]; $M];
+                    for half in 0..per_unit {
+                        let mut idot = [[_mm256_setzero_si256(); 2]; $M];
+                        if !wide && !$ASYM {
+                            for m in 0..$M {
+                                let start = *init[m].add(k / UNIT * per_unit + half);
+                                idot[m] = [_mm256_set1_epi32(start); 2];
                             }
                         }
-                        for m in 0..$M {
-                            let a = rows[m].add(k).cast::<i32>();
-                            let floats = rows[m].add($t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS);
-                            let mut p = _mm256_setzero_ps();
-                            for half in 0..per_unit {
-                                let start = if wide {
-                                    0
-                                } else {
-                                    *$t.init.as_ptr().add(m * $t.init_stride + k / UNIT * per_unit + half)
-                                };
-                                let mut idot = _mm256_set1_epi32(start);
-                                let per = QUADS / per_unit;
-                                idot = $dots!(idot, w, a, half * per, per);
-                                let scale = _mm256_loadu_ps(s.scale[u * per_unit + half].as_ptr().add(8 * h));
-                                let idot = _mm256_cvtepi32_ps(idot);
-                                p = if half == 0 {
-                                    _mm256_mul_ps(scale, idot)
-                                } else {
-                                    _mm256_fmadd_ps(scale, idot, p)
-                                };
-                            }
-                            if $ASYM {
-                                for half in 0..per_unit {
-                                    let sum = _mm256_set1_ps(*floats.add(if $SUB16 { 2 + half } else { 1 }));
-                                    let min = _mm256_loadu_ps(s.min[u * per_unit + half].as_ptr().add(8 * h));
-                                    p = _mm256_fnmadd_ps(min, sum, p);
+                        let mut sums = [[_mm256_setzero_si256(); 2]; $M];
+                        for i in 0..per {
+                            let q = half * per + i;
+                            for m in 0..$M {
+                                let a = rows[m].add(k).cast::<i32>().add(q);
+                                let a = _mm256_set1_epi32(a.read_unaligned());
+                                for h in 0..2 {
+                                    $dot!(idot[m][h], sums[m][h], w[h][q], a, i, per);
                                 }
                             }
-                            acc[m][h] = _mm256_fmadd_ps(_mm256_set1_ps(*floats), p, acc[m][h]);
+                        }
+                        for h in 0..2 {
+                            let scale = s.scale(u * per_unit + half, h);
+                            for m in 0..$M {
+                                let idot = _mm256_cvtepi32_ps(idot[m][h]);
+                                p[m][h] = if half == 0 {
+                                    _mm256_mul_ps(scale, idot)
+                                } else {
+                                    _mm256_fmadd_ps(scale, idot, p[m][h])
+                                };
+                            }
+                        }
+                    }
+                    let floats: [*const f32; $M] = std::array::from_fn(|m| {
+                        rows[m].add($t.groups).cast::<f32>().add(k / UNIT * GROUP_FLOATS)
+                    });
+                    if $ASYM {
+                        for half in 0..per_unit {
+                            for h in 0..2 {
+                                let min = s.min(u * per_unit + half, h);
+                                for m in 0..$M {
+                                    let sum = *floats[m].add(if $SUB16 { 2 + half } else { 1 });
+                                    p[m][h] = _mm256_fnmadd_ps(min, _mm256_set1_ps(sum), p[m][h]);
+                                }
+                            }
+                        }
+                    }
+                    for m in 0..$M {
+                        let d = _mm256_set1_ps(*floats[m]);
+                        for h in 0..2 {
+                            acc[m][h] = _mm256_fmadd_ps(d, p[m][h], acc[m][h]);
                         }
                     }
                 }
@@ -166,26 +194,38 @@ struct Tile<'a> {
     ahead: Ahead,
 }
 
+/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins.
 #[rustfmt::skip]
 unsafe fn by_format<const DOT: u8>(t: &Tile<'_>, y: &mut [[f32; STRIP]], at: usize) {
     let l = t.layout;
+    let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
     // SAFETY: passed through.
     unsafe {
-        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric) {
-            (1, true, false, false) => by_rows::<DOT, 1, true, false, false>(t, y, at),
-            (2, false, false, false) => by_rows::<DOT, 2, false, false, false>(t, y, at),
-            (2, false, true, true) => by_rows::<DOT, 2, false, true, true>(t, y, at),
-            (3, false, true, false) => by_rows::<DOT, 3, false, true, false>(t, y, at),
-            (3, true, false, false) => by_rows::<DOT, 3, true, false, false>(t, y, at),
-            (3, true, true, false) => by_rows::<DOT, 3, true, true, false>(t, y, at),
-            (4, false, false, false) => by_rows::<DOT, 4, false, false, false>(t, y, at),
-            (4, false, false, true) => by_rows::<DOT, 4, false, false, true>(t, y, at),
-            (4, true, false, false) => by_rows::<DOT, 4, true, false, false>(t, y, at),
-            (4, true, true, false) => by_rows::<DOT, 4, true, true, false>(t, y, at),
-            (5, false, false, false) => by_rows::<DOT, 5, false, false, false>(t, y, at),
-            (5, false, false, true) => by_rows::<DOT, 5, false, false, true>(t, y, at),
-            (6, false, true, false) => by_rows::<DOT, 6, false, true, false>(t, y, at),
-            (8, false, false, false) => by_rows::<DOT, 8, false, false, false>(t, y, at),
+        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
+            (1, true, false, false, PLAIN, 0) => by_rows::<DOT, 1, true, false, false, PLAIN, 0>(t, y, at),
+            (2, false, false, false, PLAIN, 0) => by_rows::<DOT, 2, false, false, false, PLAIN, 0>(t, y, at),
+            (2, false, true, true, 4, 4) => by_rows::<DOT, 2, false, true, true, 4, 4>(t, y, at),
+            (3, false, true, false, 6, 0) => by_rows::<DOT, 3, false, true, false, 6, 0>(t, y, at),
+            (3, true, false, false, 4, 0) => by_rows::<DOT, 3, true, false, false, 4, 0>(t, y, at),
+            (3, true, false, false, 5, 0) => by_rows::<DOT, 3, true, false, false, 5, 0>(t, y, at),
+            (3, true, true, false, 4, 0) => by_rows::<DOT, 3, true, true, false, 4, 0>(t, y, at),
+            (3, true, true, false, 5, 0) => by_rows::<DOT, 3, true, true, false, 5, 0>(t, y, at),
+            (4, false, false, false, PLAIN, 0) => by_rows::<DOT, 4, false, false, false, PLAIN, 0>(t, y, at),
+            (4, false, false, true, PLAIN, 0) => by_rows::<DOT, 4, false, false, true, PLAIN, 0>(t, y, at),
+            (4, false, false, true, 6, 6) => by_rows::<DOT, 4, false, false, true, 6, 6>(t, y, at),
+            (4, true, false, false, PLAIN, 0) => by_rows::<DOT, 4, true, false, false, PLAIN, 0>(t, y, at),
+            (4, true, false, false, 5, 0) => by_rows::<DOT, 4, true, false, false, 5, 0>(t, y, at),
+            (4, true, false, false, 6, 0) => by_rows::<DOT, 4, true, false, false, 6, 0>(t, y, at),
+            (4, true, true, false, 5, 0) => by_rows::<DOT, 4, true, true, false, 5, 0>(t, y, at),
+            (5, false, false, false, PLAIN, 0) => by_rows::<DOT, 5, false, false, false, PLAIN, 0>(t, y, at),
+            (5, false, false, true, PLAIN, 0) => by_rows::<DOT, 5, false, false, true, PLAIN, 0>(t, y, at),
+            (5, false, false, true, 6, 6) => by_rows::<DOT, 5, false, false, true, 6, 6>(t, y, at),
+            (6, false, true, false, 8, 0) => by_rows::<DOT, 6, false, true, false, 8, 0>(t, y, at),
+            (8, false, false, false, PLAIN, 0) => by_rows::<DOT, 8, false, false, false, PLAIN, 0>(t, y, at),
+            // Other scales: all of a group's are computed at its beginning.
+            (4, true, false, false, ..) => by_rows::<DOT, 4, true, false, false, ANY, 0>(t, y, at),
+            (4, true, true, false, ..) => by_rows::<DOT, 4, true, true, false, ANY, 0>(t, y, at),
+            (8, false, false, false, ..) => by_rows::<DOT, 8, false, false, false, ANY, 0>(t, y, at),
             _ => {
                 let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
                 let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
@@ -195,7 +235,15 @@ unsafe fn by_format<const DOT: u8>(t: &Tile<'_>, y: &mut [[f32; STRIP]], at: usi
     }
 }
 
-unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool, const SUB16: bool, const ASYM: bool>(
+unsafe fn by_rows<
+    const DOT: u8,
+    const BITS: u32,
+    const TABLE: bool,
+    const SUB16: bool,
+    const ASYM: bool,
+    const SC: u32,
+    const MB: u32,
+>(
     t: &Tile<'_>,
     y: &mut [[f32; STRIP]],
     at: usize,
@@ -203,14 +251,16 @@ unsafe fn by_rows<const DOT: u8, const BITS: u32, const TABLE: bool, const SUB16
     // SAFETY: passed through.
     unsafe {
         match t.rows.len() {
-            1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
-            2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
+            1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
+            2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
             _ if DOT == VNNI => {
-                padded::<PASS>(t, y, |t, y| run_vnni::<BITS, TABLE, SUB16, ASYM, PASS>(t, y, at));
+                padded::<PASS>(t, y, |t, y| {
+                    run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, PASS>(t, y, at);
+                });
             }
-            1 => run::<DOT, BITS, TABLE, SUB16, ASYM, 1>(t, y, at),
-            2 => run::<DOT, BITS, TABLE, SUB16, ASYM, 2>(t, y, at),
-            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, SUB16, ASYM, PASS>(t, y, at)),
+            1 => run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
+            2 => run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
+            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, PASS>(t, y, at)),
         }
     }
 }
@@ -246,22 +296,22 @@ unsafe fn run_vnni<
     const TABLE: bool,
     const SUB16: bool,
     const ASYM: bool,
+    const SC: u32,
+    const MB: u32,
     const M: usize,
 >(
     t: &Tile<'_>,
     y: &mut [[f32; STRIP]],
     at: usize,
 ) {
-    macro_rules! dots {
-        ($idot:expr, $w:expr, $a:expr, $first:expr, $count:expr) => {{
-            let mut idot = $idot;
-            for q in $first..$first + $count {
-                idot = _mm256_dpbusd_avx_epi32(idot, $w[q], _mm256_set1_epi32($a.add(q).read_unaligned()));
-            }
-            idot
+    macro_rules! dot {
+        ($idot:expr, $sums:expr, $w:expr, $a:expr, $i:expr, $count:expr) => {{
+            // One instruction: nothing is kept in 16 bits.
+            let _: &mut __m256i = &mut $sums;
+            $idot = _mm256_dpbusd_avx_epi32($idot, $w, $a)
         }};
     }
-    body!(dots, VNNI, BITS, TABLE, SUB16, ASYM, M, t, y, at)
+    body!(dot, VNNI, BITS, TABLE, SUB16, ASYM, SC, MB, M, t, y, at)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -271,6 +321,8 @@ unsafe fn run<
     const TABLE: bool,
     const SUB16: bool,
     const ASYM: bool,
+    const SC: u32,
+    const MB: u32,
     const M: usize,
 >(
     t: &Tile<'_>,
@@ -286,27 +338,20 @@ unsafe fn run<
         7.. => 1,
         _ => QUADS,
     };
-    macro_rules! dots {
-        ($idot:expr, $w:expr, $a:expr, $first:expr, $count:expr) => {{
-            let mut idot = $idot;
-            let mut sums = _mm256_setzero_si256();
-            for i in 0..$count {
-                let w = $w[$first + i];
-                let a = _mm256_set1_epi32($a.add($first + i).read_unaligned());
-                let pairs = if DOT == WIDE {
-                    _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
-                } else {
-                    _mm256_maddubs_epi16(w, a)
-                };
-                sums = if i % span == 0 { pairs } else { _mm256_add_epi16(sums, pairs) };
-                if i % span == span - 1 || i == $count - 1 {
-                    idot = _mm256_add_epi32(idot, _mm256_madd_epi16(sums, ones));
-                }
+    macro_rules! dot {
+        ($idot:expr, $sums:expr, $w:expr, $a:expr, $i:expr, $count:expr) => {{
+            let pairs = if DOT == WIDE {
+                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
+            } else {
+                _mm256_maddubs_epi16($w, $a)
+            };
+            $sums = if $i % span == 0 { pairs } else { _mm256_add_epi16($sums, pairs) };
+            if $i % span == span - 1 || $i == $count - 1 {
+                $idot = _mm256_add_epi32($idot, _mm256_madd_epi16($sums, ones));
             }
-            idot
         }};
     }
-    body!(dots, DOT, BITS, TABLE, SUB16, ASYM, M, t, y, at)
+    body!(dot, DOT, BITS, TABLE, SUB16, ASYM, SC, MB, M, t, y, at)
 }
 
 /// Outputs `at..at + 16` of every row, for a float format.

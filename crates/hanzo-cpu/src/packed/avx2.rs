@@ -3,40 +3,213 @@
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
-use super::layout::{GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
+use super::layout::{GROUP_ELEMS, GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
 use super::unpack::Scales;
 
-/// Item `i` of the `N` in a plane of `P` bits.
+/// Items 2v and 2v + 1, one a 128-bit lane, of the `N` in a plane of `P` bits.
 ///
 /// # Safety
 /// Needs AVX2; the plane must be readable.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn plane<const P: usize, const N: usize>(plane: *const u8, i: usize) -> __m128i {
+unsafe fn plane<const P: usize, const N: usize>(plane: *const u8, v: usize) -> __m256i {
     let words = N * P / 8;
-    // SAFETY: word `i mod words` of the plane, of 16 bytes.
-    let word = unsafe { _mm_loadu_si128(plane.add(i % words * LANES).cast()) };
-    // Shifts are of 16-bit lanes; the mask drops what came from the neighbouring byte.
-    let part = _mm_srl_epi16(word, _mm_cvtsi32_si128((P * (i / words)) as i32));
-    _mm_and_si128(part, _mm_set1_epi8(((1u32 << P) - 1) as u8 as i8))
+    // SAFETY: words `2v mod words` and the next, of 16 bytes.
+    let (word, down) = unsafe {
+        if words == 1 {
+            (_mm256_broadcastsi128_si256(_mm_loadu_si128(plane.cast())), [2 * v, 2 * v + 1].map(|i| i * P))
+        } else {
+            (_mm256_loadu_si256(plane.add(2 * v % words * LANES).cast()), [P * (2 * v / words); 2])
+        }
+    };
+    let [a, b] = down.map(|d| d as i64);
+    // Shifts are of 64-bit lanes; the mask drops what came from the neighbouring byte.
+    let part = _mm256_srlv_epi64(word, _mm256_set_epi64x(b, b, a, a));
+    _mm256_and_si256(part, _mm256_set1_epi8(((1u32 << P) - 1) as u8 as i8))
 }
 
-/// Item `i` of `N` items of 16 bytes in bit planes, of 4, 5, 6 or 8 bits.
+/// Bytes of `N` items (8 or 16) of 16 bytes in bit planes, less `offset`, item after item.
 ///
 /// # Safety
-/// Needs AVX2; the planes must be readable.
+/// Needs AVX2; the planes must be readable, `out` must have room for `16 · N` bytes at a multiple of 32.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn item<const BITS: u32, const N: usize>(planes: *const u8, i: usize) -> __m128i {
-    // SAFETY: passed through; planes lie one after the other, widest first.
-    unsafe {
-        let rest = planes.add(N * LANES / 2);
-        match BITS {
-            8 => _mm_loadu_si128(planes.add(i * LANES).cast()),
-            4 => plane::<4, N>(planes, i),
-            5 => _mm_or_si128(plane::<4, N>(planes, i), _mm_slli_epi16::<4>(plane::<1, N>(rest, i))),
-            _ => _mm_or_si128(plane::<4, N>(planes, i), _mm_slli_epi16::<4>(plane::<2, N>(rest, i))),
+unsafe fn items<const BITS: u32, const N: usize>(planes: *const u8, offset: __m256i, out: *mut u8) {
+    for v in 0..N / 2 {
+        // SAFETY: the caller's promise; planes lie one after the other, widest first.
+        unsafe {
+            let rest = planes.add(N * LANES / 2);
+            let value = match BITS {
+                8 => _mm256_loadu_si256(planes.add(32 * v).cast()),
+                4 => plane::<4, N>(planes, v),
+                5 => {
+                    _mm256_or_si256(plane::<4, N>(planes, v), _mm256_slli_epi64::<4>(plane::<1, N>(rest, v)))
+                }
+                _ => {
+                    _mm256_or_si256(plane::<4, N>(planes, v), _mm256_slli_epi64::<4>(plane::<2, N>(rest, v)))
+                }
+            };
+            _mm256_store_si256(out.add(32 * v).cast(), _mm256_sub_epi8(value, offset));
+        }
+    }
+}
+
+/// Eight integers of [`items`], as floats.
+///
+/// # Safety
+/// Needs AVX2; 8 bytes must be readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn integers(bytes: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(unsafe { _mm_loadl_epi64(bytes.cast()) }))
+}
+
+/// Eight f16 as floats.
+///
+/// # Safety
+/// Needs AVX2 and F16C; 16 bytes must be readable.
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+unsafe fn halves(at: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
+}
+
+/// [`GroupScales`] of formats whose super-scale is an f16 and that have no integer scales.
+pub(crate) const PLAIN: u32 = 0;
+/// [`GroupScales`] of any format: all are computed when the group begins.
+pub(crate) const ANY: u32 = u32::MAX;
+
+/// Integer scales and mins, a byte each, signed: `[sub-block][row]`. Those of eight bits have an offset of 128, mins at most seven bits.
+#[repr(C, align(64))]
+struct Bytes {
+    sc: [u8; 256],
+    m: [u8; 256],
+}
+
+/// The scales of the group that a core is at, each made when it is asked for, as [`super::avx512::GroupScales`] does in vectors of 16.
+pub(crate) struct GroupScales<const SC: u32, const M: u32> {
+    bytes: MaybeUninit<Bytes>,
+    floats: MaybeUninit<Scales>,
+    d: [__m256; 2],
+    dmin: [__m256; 2],
+    factor: __m256,
+    offset: __m256i,
+    /// The group, and where its f16 mins begin.
+    group: *const u8,
+    at_dmin: usize,
+    /// Sub-blocks of one super-scale, as a shift.
+    per: u32,
+}
+
+impl<const SC: u32, const M: u32> GroupScales<SC, M> {
+    /// # Safety
+    /// Needs AVX2.
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    pub(crate) unsafe fn new(layout: &Layout) -> Self {
+        let factor = if let Super::F16 { factor } = layout.super_scale { factor } else { 1.0 };
+        GroupScales {
+            bytes: MaybeUninit::uninit(),
+            floats: MaybeUninit::uninit(),
+            d: [_mm256_setzero_ps(); 2],
+            dmin: [_mm256_setzero_ps(); 2],
+            factor: _mm256_set1_ps(factor),
+            offset: _mm256_set1_epi8(layout.sc_offset as i8),
+            group: std::ptr::null(),
+            at_dmin: 0,
+            per: (layout.super_elems / layout.sub).trailing_zeros(),
+        }
+    }
+
+    /// Begins a group.
+    ///
+    /// # Safety
+    /// Needs AVX2 and F16C; `group` must be a group of `elems` elements of this layout, laid out as `at` says, and stay readable; the
+    /// layout's scales must be what `SC` and `M` say, in sub-blocks of 16 where `SUB16`.
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    pub(crate) unsafe fn begin<const SUB16: bool>(
+        &mut self,
+        layout: &Layout,
+        at: &GroupLayout,
+        group: *const u8,
+        elems: usize,
+    ) {
+        // SAFETY: offsets are those of the group's layout.
+        unsafe {
+            if SC == ANY {
+                scales(layout, at, group, elems, self.floats.as_mut_ptr());
+                return;
+            }
+            (self.group, self.at_dmin) = (group, at.dmin);
+            if SC != PLAIN {
+                self.d = [0, 16].map(|h| _mm256_mul_ps(halves(group.add(h)), self.factor));
+                let to = self.bytes.as_mut_ptr();
+                let (sc, m) = ((&raw mut (*to).sc).cast(), (&raw mut (*to).m).cast());
+                if SUB16 {
+                    items::<SC, 16>(group.add(at.sc), self.offset, sc)
+                } else {
+                    items::<SC, 8>(group.add(at.sc), self.offset, sc)
+                }
+                if M > 0 {
+                    self.dmin = [0, 16].map(|h| halves(group.add(at.dmin + h)));
+                    let none = _mm256_setzero_si256();
+                    if SUB16 {
+                        items::<M, 16>(group.add(at.m), none, m)
+                    } else {
+                        items::<M, 8>(group.add(at.m), none, m)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Scales of rows 8h..8h + 8 of sub-block `j`.
+    ///
+    /// # Safety
+    /// As [`begin`](Self::begin), which must have been called; `j` is a sub-block of the group.
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    pub(crate) unsafe fn scale(&self, j: usize, h: usize) -> __m256 {
+        let at = LANES * j + 8 * h;
+        // SAFETY: initialized by `begin`.
+        unsafe {
+            match SC {
+                ANY => _mm256_load_ps((&raw const (*self.floats.as_ptr()).scale).cast::<f32>().add(at)),
+                PLAIN => {
+                    let at = 2 * LANES * (j >> self.per) + 16 * h;
+                    _mm256_mul_ps(halves(self.group.add(at)), self.factor)
+                }
+                _ => _mm256_mul_ps(
+                    self.d[h],
+                    integers((&raw const (*self.bytes.as_ptr()).sc).cast::<u8>().add(at)),
+                ),
+            }
+        }
+    }
+
+    /// Mins of rows 8h..8h + 8 of sub-block `j`.
+    ///
+    /// # Safety
+    /// As [`scale`](Self::scale).
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    pub(crate) unsafe fn min(&self, j: usize, h: usize) -> __m256 {
+        let at = LANES * j + 8 * h;
+        // SAFETY: initialized by `begin`.
+        unsafe {
+            match SC {
+                ANY => _mm256_load_ps((&raw const (*self.floats.as_ptr()).min).cast::<f32>().add(at)),
+                PLAIN => halves(self.group.add(self.at_dmin + 2 * LANES * (j >> self.per) + 16 * h)),
+                _ => _mm256_mul_ps(
+                    self.dmin[h],
+                    integers((&raw const (*self.bytes.as_ptr()).m).cast::<u8>().add(at)),
+                ),
+            }
         }
     }
 }
@@ -44,93 +217,73 @@ unsafe fn item<const BITS: u32, const N: usize>(planes: *const u8, i: usize) -> 
 /// Scales (and mins) of formats with integer scales: one `d` over the whole group.
 ///
 /// # Safety
-/// As [`scales`], for a layout with these widths and number of sub-blocks.
+/// As [`scales`], for a layout with these widths, of sub-blocks of 16 where `SUB16`.
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
-unsafe fn integer_scales<const SC: u32, const M: u32, const SUBS: usize>(
+unsafe fn integer_scales<const SC: u32, const M: u32, const SUB16: bool>(
     layout: &Layout,
     at: &GroupLayout,
     group: *const u8,
-    factor: f32,
-    out: &mut Scales,
+    out: *mut Scales,
 ) {
-    let offset = _mm256_set1_epi32(layout.sc_offset);
-    // SAFETY: offsets are those of the group's layout.
+    // SAFETY: passed through; as many floats as sub-blocks.
     unsafe {
-        let [mut d, mut dmin] = [[_mm256_setzero_ps(); 2]; 2];
-        for h in 0..2 {
-            let wide = _mm256_cvtph_ps(_mm_loadu_si128(group.add(16 * h).cast()));
-            d[h] = _mm256_mul_ps(wide, _mm256_set1_ps(factor));
-            if M > 0 {
-                dmin[h] = _mm256_cvtph_ps(_mm_loadu_si128(group.add(at.dmin + 16 * h).cast()));
-            }
-        }
-        for j in 0..SUBS {
-            let sc = item::<SC, SUBS>(group.add(at.sc), j);
+        let mut s = GroupScales::<SC, M>::new(layout);
+        s.begin::<SUB16>(layout, at, group, GROUP_ELEMS);
+        let (scale, min) = ((&raw mut (*out).scale).cast::<f32>(), (&raw mut (*out).min).cast::<f32>());
+        for j in 0..if SUB16 { 16 } else { 8 } {
             for h in 0..2 {
-                let sc = _mm256_cvtepi32_ps(_mm256_sub_epi32(widen(sc, h), offset));
-                _mm256_store_ps(out.scale[j].as_mut_ptr().add(8 * h), _mm256_mul_ps(d[h], sc));
-            }
-            if M > 0 {
-                let m = item::<M, SUBS>(group.add(at.m), j);
-                for h in 0..2 {
-                    let m = _mm256_cvtepi32_ps(widen(m, h));
-                    _mm256_store_ps(out.min[j].as_mut_ptr().add(8 * h), _mm256_mul_ps(dmin[h], m));
+                _mm256_store_ps(scale.add(LANES * j + 8 * h), s.scale(j, h));
+                if M > 0 {
+                    _mm256_store_ps(min.add(LANES * j + 8 * h), s.min(j, h));
                 }
             }
         }
     }
 }
 
-/// Bytes 8h..8h + 8, as integers.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn widen(bytes: __m128i, h: usize) -> __m256i {
-    _mm256_cvtepu8_epi32(if h == 0 { bytes } else { _mm_srli_si128::<8>(bytes) })
-}
-
 /// As [`super::unpack::scales`].
 ///
 /// # Safety
-/// Needs AVX2 and F16C; `group` must be a group of `elems` elements of this layout, laid out as `at` says.
+/// Needs AVX2 and F16C; `group` must be a group of `elems` elements of this layout, laid out as `at` says; `out` must be valid.
 #[target_feature(enable = "avx2,f16c")]
 pub(crate) unsafe fn scales(
     layout: &Layout,
     at: &GroupLayout,
     group: *const u8,
     elems: usize,
-    out: &mut Scales,
+    out: *mut Scales,
 ) {
     let subs = elems / layout.sub;
     // SAFETY: offsets are those of the group's layout.
     unsafe {
-        if let Super::F16 { factor } = layout.super_scale {
+        if let Super::F16 { .. } = layout.super_scale {
             // The widths that occur.
             match (layout.sc_bits, layout.m_bits, subs) {
                 (0, 0, _) => {}
-                (4, 0, 8) => return integer_scales::<4, 0, 8>(layout, at, group, factor, out),
-                (4, 0, 16) => return integer_scales::<4, 0, 16>(layout, at, group, factor, out),
-                (4, 4, 16) => return integer_scales::<4, 4, 16>(layout, at, group, factor, out),
-                (5, 0, 8) => return integer_scales::<5, 0, 8>(layout, at, group, factor, out),
-                (5, 0, 16) => return integer_scales::<5, 0, 16>(layout, at, group, factor, out),
-                (6, 0, 8) => return integer_scales::<6, 0, 8>(layout, at, group, factor, out),
-                (6, 0, 16) => return integer_scales::<6, 0, 16>(layout, at, group, factor, out),
-                (6, 6, 8) => return integer_scales::<6, 6, 8>(layout, at, group, factor, out),
-                (8, 0, 16) => return integer_scales::<8, 0, 16>(layout, at, group, factor, out),
+                (4, 0, 8) => return integer_scales::<4, 0, false>(layout, at, group, out),
+                (4, 0, 16) => return integer_scales::<4, 0, true>(layout, at, group, out),
+                (4, 4, 16) => return integer_scales::<4, 4, true>(layout, at, group, out),
+                (5, 0, 8) => return integer_scales::<5, 0, false>(layout, at, group, out),
+                (5, 0, 16) => return integer_scales::<5, 0, true>(layout, at, group, out),
+                (6, 0, 8) => return integer_scales::<6, 0, false>(layout, at, group, out),
+                (6, 0, 16) => return integer_scales::<6, 0, true>(layout, at, group, out),
+                (6, 6, 8) => return integer_scales::<6, 6, false>(layout, at, group, out),
+                (8, 0, 16) => return integer_scales::<8, 0, true>(layout, at, group, out),
                 _ => {
                     let group = std::slice::from_raw_parts(group, at.bytes);
-                    return super::unpack::scales(layout, group, elems, out);
+                    return super::unpack::scales(layout, group, elems, &mut *out);
                 }
             }
         }
+        let at_dmin = at.dmin;
         for j in 0..subs {
             let block = j * layout.sub / layout.super_elems;
             for h in 0..2 {
                 let index = LANES * block + 8 * h;
                 let d = match layout.super_scale {
                     Super::F16 { factor } => {
-                        let d = _mm256_cvtph_ps(_mm_loadu_si128(group.add(2 * index).cast()));
-                        _mm256_mul_ps(d, _mm256_set1_ps(factor))
+                        _mm256_mul_ps(halves(group.add(2 * index)), _mm256_set1_ps(factor))
                     }
                     Super::F32 => _mm256_loadu_ps(group.add(4 * index).cast()),
                     Super::E8M0 => {
@@ -149,10 +302,11 @@ pub(crate) unsafe fn scales(
                         _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(s, top)), scale)
                     }
                 };
-                _mm256_storeu_ps(out.scale[j].as_mut_ptr().add(8 * h), d);
+                let at = LANES * j + 8 * h;
+                _mm256_store_ps((&raw mut (*out).scale).cast::<f32>().add(at), d);
                 if layout.asymmetric {
-                    let min = _mm256_cvtph_ps(_mm_loadu_si128(group.add(at.dmin + 2 * index).cast()));
-                    _mm256_storeu_ps(out.min[j].as_mut_ptr().add(8 * h), min);
+                    let min = halves(group.add(at_dmin + 2 * index));
+                    _mm256_store_ps((&raw mut (*out).min).cast::<f32>().add(at), min);
                 }
             }
         }
@@ -220,4 +374,39 @@ pub(crate) unsafe fn unit<const BITS: u32, const TABLE: bool>(
         }
     }
     quads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::numeric::{Random, weights};
+    use crate::packed::{Kind, PackedMatrix};
+    use crate::pool::Pool;
+    use hanzo_quant::QuantType;
+
+    #[test]
+    fn scales_are_those_of_the_portable_path() {
+        if !Isa::Avx2.is_available() {
+            return;
+        }
+        let pool = Pool::new(1).unwrap();
+        let mut rng = Random(1);
+        for &ty in QuantType::ALL {
+            let format = ty.format();
+            for k in [format.elems.max(32), 256] {
+                let raw = weights(format, 16 * k, &mut rng);
+                let w = PackedMatrix::pack(format, 16, k, &raw[..], &pool, None).unwrap();
+                let Kind::Int(layout) = w.kind() else { continue };
+                let at = layout.group(k);
+                // SAFETY: one whole group.
+                let group = unsafe { std::slice::from_raw_parts(w.tile(0, 0), at.bytes) };
+                let (mut want, mut got) = (Scales::default(), Scales::default());
+                crate::packed::unpack::scales(layout, group, k, &mut want);
+                // SAFETY: the machine has it; one whole group.
+                unsafe { scales(layout, &at, group.as_ptr(), k, &mut got) };
+                assert_eq!((got.scale, got.min), (want.scale, want.min), "{ty} {k}");
+            }
+        }
+    }
 }
