@@ -9,7 +9,7 @@ mod builder;
 mod op;
 
 pub use builder::Builder;
-pub use op::{Activation, AttentionSpec, DeltaSpec, KeyHeads, Op, RopeSpec, RopeStyle};
+pub use op::{Activation, AttentionSpec, Body, DeltaSpec, KeyHeads, Op, RopeSpec, RopeStyle};
 
 use hanzo_quant::QuantType;
 use thiserror::Error;

@@ -95,6 +95,17 @@ impl DeltaSpec {
     }
 }
 
+/// What one element of an op's result is made of, where it is made of the operands' same row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// The same element of each operand (of a quantization: its group's).
+    Element,
+    /// Other elements of the row, or its slots' rows.
+    Others,
+    /// The whole row or group, which is summed up first.
+    Whole,
+}
+
 /// A primitive op. Shapes: `T` tokens, `O` outputs, `S = T·k` expert slots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -357,6 +368,75 @@ impl Op {
             Op::MulGroups { .. } => "mul_groups",
             Op::SliceCols { .. } => "slice_cols",
             Op::SelectOutputs { .. } => "select_outputs",
+        }
+    }
+
+    /// What an element of the result is made of; `None` where kernels are built around the op, or it has one of its own. An op whose
+    /// body is an [element](Body::Element)'s is fused into the contraction that makes its operand; kernels of row-wise launches, and of
+    /// what follows a contraction, are composed of bodies of any kind ([`crate::kernels::compose`]).
+    pub fn body(&self) -> Option<Body> {
+        match self {
+            Op::Quantize { .. }
+            | Op::Add { .. }
+            | Op::Mul { .. }
+            | Op::AddWeight { .. }
+            | Op::MulWeight { .. }
+            | Op::Scale { .. }
+            | Op::Activate { .. }
+            | Op::Softcap { .. } => Some(Body::Element),
+            Op::SliceCols { .. } | Op::CombineSlots { .. } => Some(Body::Others),
+            Op::RmsNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } | Op::NormalizeSum { .. } => {
+                Some(Body::Whole)
+            }
+            Op::Embed { .. }
+            | Op::EmbedPosition { .. }
+            | Op::MatMul { .. }
+            | Op::MoeMatMul { .. }
+            | Op::Rope { .. }
+            | Op::KvWrite { .. }
+            | Op::Attention { .. }
+            | Op::CausalConv { .. }
+            | Op::DeltaRule { .. }
+            | Op::TopK { .. }
+            | Op::GatherCols { .. }
+            | Op::MulGroups { .. }
+            | Op::SelectOutputs { .. } => None,
+        }
+    }
+
+    /// Whether the op, as models emit it, can run on some of the tokens' rows: a row of the result is made of the same row of operands,
+    /// all f32, and does not depend on whose it is.
+    pub fn takes_any_rows(&self) -> bool {
+        match self {
+            Op::MatMul { .. }
+            | Op::Add { .. }
+            | Op::Mul { .. }
+            | Op::MulGroups { .. }
+            | Op::AddWeight { .. }
+            | Op::MulWeight { .. }
+            | Op::Scale { .. }
+            | Op::Activate { .. }
+            | Op::Softcap { .. }
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Softmax { .. }
+            | Op::NormalizeSum { .. }
+            | Op::SliceCols { .. } => true,
+            // Rows of a table, or places in a sequence.
+            Op::Embed { .. }
+            | Op::EmbedPosition { .. }
+            | Op::Rope { .. }
+            | Op::KvWrite { .. }
+            | Op::Attention { .. }
+            | Op::CausalConv { .. }
+            | Op::DeltaRule { .. } => false,
+            // Rows of slots, which are a token's; columns by number; what planners insert, after rows are selected.
+            Op::MoeMatMul { .. }
+            | Op::CombineSlots { .. }
+            | Op::TopK { .. }
+            | Op::GatherCols { .. }
+            | Op::Quantize { .. }
+            | Op::SelectOutputs { .. } => false,
         }
     }
 

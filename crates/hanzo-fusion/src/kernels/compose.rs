@@ -1,4 +1,5 @@
-//! Row-wise groups of a plan as one kernel each, made of the ops' own bodies: a new pointwise op needs a line in `Composer::body`, and no kernel.
+//! Row-wise groups of a plan as one kernel each, made of the ops' own bodies: a new pointwise op needs its `Op::body`, a line in
+//! `Composer::body`, and no kernel.
 //!
 //! A workgroup has a row. A value that one op reads once is computed where it is read; one that is read again, that a norm sums up, or that leaves the
 //! launch is computed once and kept, in its buffer or in workgroup memory. So no element is computed twice.
@@ -11,7 +12,7 @@ use super::math;
 use super::pointwise::{activate, softcap};
 use super::quantize::quantize_word;
 use super::reduce::RowSum;
-use crate::graph::{Elem, Op, Value, Weight};
+use crate::graph::{Body, Elem, Op, Value, Weight};
 use crate::kernel::{Array, Builder, IntoVal, Kernel, KernelError, Val};
 use crate::plan::{Launch, LaunchKind, Plan};
 
@@ -132,33 +133,12 @@ fn writes(plan: &Plan, nodes: &[Value]) -> Vec<Value> {
 
 /// Whether an op must see its row as a whole.
 fn sums_up(op: &Op) -> bool {
-    matches!(op, Op::RmsNorm { .. } | Op::LayerNorm { .. } | Op::NormalizeSum { .. } | Op::Softmax { .. })
+    op.body() == Some(Body::Whole)
 }
 
 /// Element `i` from `first` on.
 fn plus<'k>(first: Option<Val<'k, u32>>, i: Val<'k, u32>) -> Val<'k, u32> {
     first.map_or(i, |first| first + i)
-}
-
-/// Whether an op is made of bodies.
-fn composes(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Quantize { .. }
-            | Op::Add { .. }
-            | Op::Mul { .. }
-            | Op::AddWeight { .. }
-            | Op::MulWeight { .. }
-            | Op::Scale { .. }
-            | Op::Activate { .. }
-            | Op::Softcap { .. }
-            | Op::RmsNorm { .. }
-            | Op::LayerNorm { .. }
-            | Op::Softmax { .. }
-            | Op::NormalizeSum { .. }
-            | Op::SliceCols { .. }
-            | Op::CombineSlots { .. }
-    )
 }
 
 /// Where a value that is kept lies.
@@ -229,7 +209,7 @@ impl<'k> Composer<'k, '_> {
         let first = self.nodes.first().and_then(|&v| self.plan.graph.node(v)).ok_or(ComposeError::Rows)?;
         for &v in self.nodes {
             let op = self.plan.op(v).ok_or(ComposeError::Rows)?;
-            if !composes(op) {
+            if op.body().is_none() {
                 return Err(ComposeError::Op { op: op.name(), reason: reason(op) });
             }
         }

@@ -16,7 +16,7 @@
 //! A node is placed once, so nothing is computed twice. Operands are never in a later launch than their reader; within
 //! a launch, row-wise nodes and epilogues keep the graph's order.
 
-use crate::graph::{Graph, Op, Shape, Value};
+use crate::graph::{Body, Graph, Op, Shape, Value};
 
 use super::{Domain, Inputs, Launch, LaunchKind, PlanOptions, float_input};
 
@@ -119,8 +119,8 @@ impl Fuser<'_> {
     /// launch it alone reads, and the rest is there before.
     fn epilogue_home(&self, value: Value, ready: usize) -> Option<usize> {
         let node = &self.graph.nodes[value.index()];
-        if !matches!(self.launches.get(ready)?.kind, LaunchKind::Contract { .. }) || !is_elementwise(&node.op)
-        {
+        let contracts = matches!(self.launches.get(ready)?.kind, LaunchKind::Contract { .. });
+        if !contracts || node.op.body() != Some(Body::Element) {
             return None;
         }
         let mut alone = true;
@@ -169,22 +169,6 @@ impl Fuser<'_> {
             _ => true,
         }
     }
-}
-
-/// Whether element `(r, c)` of the result depends on elements `(r, c)` of the operands only (for quantization: on those of
-/// `c`'s group).
-fn is_elementwise(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Add { .. }
-            | Op::Mul { .. }
-            | Op::AddWeight { .. }
-            | Op::MulWeight { .. }
-            | Op::Scale { .. }
-            | Op::Activate { .. }
-            | Op::Softcap { .. }
-            | Op::Quantize { .. }
-    )
 }
 
 /// Fills in what each launch reads and writes.

@@ -93,27 +93,6 @@ fn drop_dead(graph: &Graph) -> Graph {
     out
 }
 
-/// Whether the op can run on a subset of the tokens' rows.
-fn rows_are_independent(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::MatMul { .. }
-            | Op::Add { .. }
-            | Op::Mul { .. }
-            | Op::MulGroups { .. }
-            | Op::AddWeight { .. }
-            | Op::MulWeight { .. }
-            | Op::Scale { .. }
-            | Op::Activate { .. }
-            | Op::Softcap { .. }
-            | Op::RmsNorm { .. }
-            | Op::LayerNorm { .. }
-            | Op::Softmax { .. }
-            | Op::NormalizeSum { .. }
-            | Op::SliceCols { .. }
-    )
-}
-
 fn sink_outputs(graph: &Graph) -> Graph {
     let n = graph.nodes.len();
     // A value is wanted for outputs only when somebody reads it and nobody needs all its rows.
@@ -124,8 +103,7 @@ fn sink_outputs(graph: &Graph) -> Graph {
         needs_all[result.index()] = true;
     }
     for (i, node) in graph.nodes.iter().enumerate().rev().filter(|(i, _)| live[*i]) {
-        let narrow =
-            node.shape.rows == Rows::Tokens && read[i] && !needs_all[i] && rows_are_independent(&node.op);
+        let narrow = node.shape.rows == Rows::Tokens && read[i] && !needs_all[i] && node.op.takes_any_rows();
         let selects = matches!(node.op, Op::SelectOutputs { .. });
         if !narrow {
             needs_all[i] = true;
