@@ -199,7 +199,10 @@ fn reason(op: &Op) -> &'static str {
         Op::TopK { .. } => "columns come in the order of their values; `moe_route` and `top_k` find them",
         Op::GatherCols { .. } => "it reads columns by ids; `moe_route` does it",
         Op::SelectOutputs { .. } => "its rows are others than its operand's; `gather` copies them",
-        _ => "its rows are not those of its operand",
+        Op::CausalConv { .. } | Op::DeltaRule { .. } => {
+            "it goes through its sequence's rows one after the other; no kernel does it yet"
+        }
+        _ => "it has no body, and no kernel does it yet",
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use hanzo_fusion::graph::{Activation, AttentionSpec, Builder, Op, RopeSpec, RopeStyle, Rows, Value, Weight};
+use hanzo_fusion::graph::{
+    Activation, AttentionSpec, Builder, DeltaSpec, KeyHeads, Op, RopeSpec, RopeStyle, Rows, Value, Weight,
+};
 use hanzo_fusion::kernel::interpret::BufferData;
 use hanzo_fusion::kernels::compose::{Binding, ComposeError, Composed, compose, group};
 use hanzo_fusion::step::KvLayer;
@@ -340,6 +342,14 @@ fn what_is_no_row_of_bodies_is_refused_with_its_reason() {
     let q = b.matmul(x, square);
     let q = b.rope(q, 32, rope);
     let x = b.attention(q, q, q, kv, AttentionSpec::scaled(2, 32));
+    let filter = b.matrix("filter", 64, 4, QuantType::F32);
+    let x = b.causal_conv(x, filter);
+    let two = b.slice_cols(x, 0, 2);
+    let x = b.mul_groups(x, two);
+    let key = b.slice_cols(x, 0, 32);
+    let spec =
+        DeltaSpec { n_k_heads: 1, n_v_heads: 2, k_head_dim: 32, v_head_dim: 32, order: KeyHeads::Grouped };
+    let x = b.delta_rule([key, key, x], [two, two], spec);
     let routed = b.matmul(x, router);
     let p = b.softmax(routed);
     let ids = b.top_k(p, 2);
@@ -368,6 +378,9 @@ fn what_is_no_row_of_bodies_is_refused_with_its_reason() {
         ("kv_write", "`kv_write` does it"),
         ("top_k", "`moe_route` and `top_k` find them"),
         ("gather_cols", "`moe_route` does it"),
+        ("causal_conv", "its sequence's rows one after the other"),
+        ("delta_rule", "its sequence's rows one after the other"),
+        ("mul_groups", "it has no body"),
         ("select_outputs", "`gather` copies them"),
     ] {
         let text = refused.remove(op).unwrap_or_else(|| panic!("{op} is composed, or not there"));
