@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hanzo_fusion::graph::{Activation, AttentionSpec, Builder, Graph, Op, RopeSpec, RopeStyle, WeightDecl};
 use hanzo_fusion::step::{KvConfig, KvLayer, KvType, SequenceStep, Step};
-use hanzo_fusion::{Device, DeviceError, LoadOptions, LoadedModel, WeightSource};
+use hanzo_fusion::{Device, DeviceError, LoadOptions, LoadedModel, StateUse, WeightSource};
 use hanzo_quant::{QuantType, decode_row};
 
 use super::{CpuDevice, reference};
@@ -349,27 +349,37 @@ impl Seq {
     }
 }
 
-/// Runs a step of `(sequence, from, to)` shares and returns the logits of all its rows.
-fn step(model: &mut dyn LoadedModel, shares: &[(&Seq, usize, usize)]) -> Vec<f32> {
+/// A share of a sequence: its tokens `from .. to`.
+type Share<'a> = (&'a Seq, usize, usize);
+
+/// Runs a step of these shares, with their states if the model has some, and returns the logits of all its rows. The model keeps `groups` groups of blocks.
+fn try_step(
+    model: &mut dyn LoadedModel,
+    groups: usize,
+    shares: &[Share<'_>],
+    states: &[StateUse<'_>],
+) -> Result<Vec<f32>, DeviceError> {
     let tables: Vec<[&[u32]; 2]> =
-        shares.iter().map(|(s, ..)| [&s.tables[0][..], &s.tables[1][..]]).collect();
+        shares.iter().map(|(s, ..)| s.tables.each_ref().map(Vec::as_slice)).collect();
     let sequences: Vec<SequenceStep<'_>> = shares
         .iter()
         .zip(&tables)
         .map(|((_, from, to), t)| SequenceStep {
             n_tokens: to - from,
             context_len: *to,
-            block_tables: t,
+            block_tables: &t[..groups],
             adapters: &[],
         })
         .collect();
     let tokens: Vec<u32> = shares.iter().flat_map(|(s, from, to)| s.tokens[*from..*to].to_vec()).collect();
     let outputs: Vec<u32> = (0..tokens.len() as u32).collect();
     let mut logits = vec![f32::NAN; tokens.len() * VOCAB];
-    model
-        .step(&Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] }, &mut logits)
-        .unwrap();
-    logits
+    let step = Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] };
+    model.step_states(&step, states, &mut logits).map(|()| logits)
+}
+
+fn step(model: &mut dyn LoadedModel, shares: &[Share<'_>]) -> Vec<f32> {
+    try_step(model, 2, shares, &[]).unwrap()
 }
 
 /// Logits and hidden states share a step, each for its own rows; neither changes the other's bits.

@@ -82,23 +82,9 @@ fn hybrid(ty: QuantType) -> Graph {
 type Share<'a> = (&'a Seq, usize, usize, StateUse<'a>);
 
 fn try_step(model: &mut dyn LoadedModel, shares: &[Share<'_>]) -> Result<Vec<f32>, DeviceError> {
-    let tables: Vec<[&[u32]; 1]> = shares.iter().map(|(s, ..)| [&s.tables[0][..]]).collect();
-    let sequences: Vec<SequenceStep<'_>> = shares
-        .iter()
-        .zip(&tables)
-        .map(|((_, from, to, _), t)| SequenceStep {
-            n_tokens: to - from,
-            context_len: *to,
-            block_tables: t,
-            adapters: &[],
-        })
-        .collect();
-    let states: Vec<StateUse<'_>> = shares.iter().map(|s| s.3).collect();
-    let tokens: Vec<u32> = shares.iter().flat_map(|(s, from, to, _)| s.tokens[*from..*to].to_vec()).collect();
-    let outputs: Vec<u32> = (0..tokens.len() as u32).collect();
-    let mut logits = vec![f32::NAN; tokens.len() * VOCAB];
-    let step = Step { tokens: &tokens, sequences: &sequences, outputs: &outputs, hidden: &[] };
-    model.step_states(&step, &states, &mut logits).map(|()| logits)
+    let (shares, states): (Vec<_>, Vec<_>) =
+        shares.iter().map(|&(s, from, to, state)| ((s, from, to), state)).unzip();
+    super::try_step(model, 1, &shares, &states)
 }
 
 fn step(model: &mut dyn LoadedModel, shares: &[Share<'_>]) -> Vec<u32> {
