@@ -19,7 +19,29 @@ pub enum Isa {
     Amx,
 }
 
+/// The vectors of an instruction set, as the cores tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vectors {
+    /// Whatever the compiler makes of portable Rust.
+    Portable,
+    /// 256 bits; `vnni` where int8 dots are `vpdpbusd`.
+    Avx2 { vnni: bool },
+    /// 512 bits, with VNNI.
+    Avx512,
+}
+
 impl Isa {
+    /// Its vectors. AMX's tiles are for contractions of many rows alone: all else is computed in the vectors of AVX-512.
+    #[inline]
+    pub(crate) fn vectors(self) -> Vectors {
+        match self {
+            Isa::Scalar => Vectors::Portable,
+            Isa::Avx2 => Vectors::Avx2 { vnni: false },
+            Isa::AvxVnni => Vectors::Avx2 { vnni: true },
+            Isa::Avx512 | Isa::Amx => Vectors::Avx512,
+        }
+    }
+
     /// All there are.
     pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx];
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::CpuError;
-use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Vectors;
 use crate::pool::Pool;
 
 /// Words that a thread claims at a time when memory is read.
@@ -94,14 +95,14 @@ fn prefetch(at: &[u64; 16], near: usize, far: usize) {
 /// As [`Pool::run`].
 pub fn int8_rate(pool: &Pool) -> Result<Option<f64>, CpuError> {
     #[cfg(target_arch = "x86_64")]
-    return match pool.isa() {
+    return match pool.isa().vectors() {
         // SAFETY: the pool has checked the instruction set.
-        Isa::Avx512 | Isa::Amx => rate(pool, 20 * 128, |n| unsafe { x86::vnni_zmm(n) }),
+        Vectors::Avx512 => rate(pool, 20 * 128, |n| unsafe { x86::vnni_zmm(n) }),
         // SAFETY: as above.
-        Isa::AvxVnni => rate(pool, 12 * 64, |n| unsafe { x86::vnni_ymm(n) }),
+        Vectors::Avx2 { vnni: true } => rate(pool, 12 * 64, |n| unsafe { x86::vnni_ymm(n) }),
         // SAFETY: as above.
-        Isa::Avx2 => rate(pool, 6 * 64, |n| unsafe { x86::maddubs_ymm(n) }),
-        Isa::Scalar => Ok(None),
+        Vectors::Avx2 { vnni: false } => rate(pool, 6 * 64, |n| unsafe { x86::maddubs_ymm(n) }),
+        Vectors::Portable => Ok(None),
     };
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -116,12 +117,12 @@ pub fn int8_rate(pool: &Pool) -> Result<Option<f64>, CpuError> {
 /// As [`Pool::run`].
 pub fn f32_rate(pool: &Pool) -> Result<Option<f64>, CpuError> {
     #[cfg(target_arch = "x86_64")]
-    return match pool.isa() {
+    return match pool.isa().vectors() {
         // SAFETY: the pool has checked the instruction set.
-        Isa::Avx512 | Isa::Amx => rate(pool, 20 * 32, |n| unsafe { x86::fma_zmm(n) }),
+        Vectors::Avx512 => rate(pool, 20 * 32, |n| unsafe { x86::fma_zmm(n) }),
         // SAFETY: as above.
-        Isa::AvxVnni | Isa::Avx2 => rate(pool, 12 * 16, |n| unsafe { x86::fma_ymm(n) }),
-        Isa::Scalar => Ok(None),
+        Vectors::Avx2 { .. } => rate(pool, 12 * 16, |n| unsafe { x86::fma_ymm(n) }),
+        Vectors::Portable => Ok(None),
     };
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -271,6 +272,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Isa;
 
     #[test]
     fn every_path_of_this_machine_has_plausible_roofs() {

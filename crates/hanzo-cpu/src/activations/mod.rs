@@ -20,6 +20,8 @@ use hanzo_quant::canonical::{self, GROUP};
 
 use crate::CpuError;
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Vectors;
 use crate::simd::{Kernel, LANES, Simd, dispatch};
 
 /// Floats that a core reads for each group of 32: `d`, the sum of its codes, and that of each half.
@@ -161,11 +163,9 @@ impl Activations {
             let floats = record.add(self.layout.groups).cast::<[f32; GROUP_FLOATS]>().add(group);
             let sums = record.add(self.layout.sums).cast::<[i16; 2]>().add(group);
             #[cfg(target_arch = "x86_64")]
-            match isa {
-                Isa::Scalar => {}
-                Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 | Isa::Amx => {
-                    return x86::quantize(x, codes, floats, sums);
-                }
+            match isa.vectors() {
+                Vectors::Portable => {}
+                Vectors::Avx2 { .. } | Vectors::Avx512 => return x86::quantize(x, codes, floats, sums),
             }
             let _ = isa;
             quantize(x, &mut *codes, &mut *floats, &mut *sums);

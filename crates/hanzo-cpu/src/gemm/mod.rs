@@ -24,7 +24,7 @@ mod avx512;
 use std::cell::RefCell;
 
 use crate::contract::{Finish, Rows};
-use crate::isa::Isa;
+use crate::isa::{Isa, Vectors};
 use crate::matvec::{MAX_ROWS, push_init};
 use crate::packed::layout::{Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::{Kind, PackedMatrix, STRIP};
@@ -51,22 +51,22 @@ const CHUNK: usize = 4;
 /// Whether a panel pays for `m` rows. With AVX-512, below, the few-rows core re-reads a tile from the second-level cache for every pass, which costs less
 /// than writing a panel, and it reads memory while it multiplies. With AVX2 the panel's tile is much the faster.
 pub(crate) fn pays(isa: Isa, m: usize) -> bool {
-    match isa {
-        Isa::Scalar => false,
-        Isa::Avx2 => m >= AVX2_ROWS,
-        Isa::AvxVnni => m >= AVX_VNNI_ROWS,
-        Isa::Avx512 | Isa::Amx => m > MAX_ROWS,
+    match isa.vectors() {
+        Vectors::Portable => false,
+        Vectors::Avx2 { vnni: false } => m >= AVX2_ROWS,
+        Vectors::Avx2 { vnni: true } => m >= AVX_VNNI_ROWS,
+        Vectors::Avx512 => m > MAX_ROWS,
     }
 }
 
 /// Rows of a register tile of this instruction set, at most [`TILE`].
 fn tile_rows(isa: Isa) -> usize {
     #[cfg(target_arch = "x86_64")]
-    match isa {
-        Isa::Avx2 => return avx2::TILE,
-        Isa::AvxVnni => return avx2::TILE_VNNI,
-        Isa::Avx512 | Isa::Amx => return avx512::TILE,
-        Isa::Scalar => {}
+    match isa.vectors() {
+        Vectors::Avx2 { vnni: false } => return avx2::TILE,
+        Vectors::Avx2 { vnni: true } => return avx2::TILE_VNNI,
+        Vectors::Avx512 => return avx512::TILE,
+        Vectors::Portable => {}
     }
     let _ = isa;
     TILE
@@ -425,17 +425,15 @@ fn unpack(
     // SAFETY: tiles of this matrix; the panel has `panel_bytes`; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        match (w.kind(), isa) {
-            (Kind::Int(layout), Isa::Avx512 | Isa::Amx) => {
+        match (w.kind(), isa.vectors()) {
+            (Kind::Int(layout), Vectors::Avx512) => {
                 // Modulo 256: 128 is the largest.
                 let bias = if signed { layout.offset as i8 } else { 0 };
                 avx512::unpack(layout, tiles, w.n_in(), k0, ks / UNIT, panel, bias);
             }
-            (Kind::Float(kind), Isa::Avx512 | Isa::Amx) => {
-                avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast())
-            }
-            (Kind::Int(layout), _) => {
-                let vnni = isa == Isa::AvxVnni;
+            (Kind::Float(kind), Vectors::Avx512) => avx512::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
+            (Kind::Int(layout), vectors) => {
+                let vnni = vectors == Vectors::Avx2 { vnni: true };
                 avx2::unpack(layout, tiles, w.n_in(), (k0, ks / UNIT), panel, vnni);
             }
             (Kind::Float(kind), _) => avx2::unpack_floats(*kind, tiles, k0, ks, panel.cast()),
@@ -461,15 +459,15 @@ unsafe fn tile(
     // SAFETY: passed through; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        match (w.kind(), isa) {
-            (Kind::Int(layout), Isa::Avx512 | Isa::Amx) => {
+        match (w.kind(), isa.vectors()) {
+            (Kind::Int(layout), Vectors::Avx512) => {
                 avx512::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y);
             }
-            (Kind::Float(_), Isa::Avx512 | Isa::Amx) => {
+            (Kind::Float(_), Vectors::Avx512) => {
                 avx512::float_tile(panel.cast(), block, columns, (k0, ks), y);
             }
-            (Kind::Int(layout), _) => {
-                let vnni = isa == Isa::AvxVnni;
+            (Kind::Int(layout), vectors) => {
+                let vnni = vectors == Vectors::Avx2 { vnni: true };
                 avx2::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y, vnni);
             }
             (Kind::Float(_), _) => avx2::float_tile(panel.cast(), block, columns, (k0, ks), y),

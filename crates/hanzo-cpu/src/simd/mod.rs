@@ -18,6 +18,8 @@ pub(crate) mod math;
 mod scalar;
 
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Vectors;
 
 #[cfg(target_arch = "x86_64")]
 use avx2::Avx2;
@@ -185,11 +187,11 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
             // SAFETY: this function's own features are those of the token.
             kernel.run(unsafe { Avx512::new() })
         }
-        match isa {
+        match isa.vectors() {
             // SAFETY: the machine has what is asked for.
-            Isa::Avx512 | Isa::Amx if Isa::Avx512 <= best() => return unsafe { avx512(kernel) },
+            Vectors::Avx512 if Isa::Avx512 <= best() => return unsafe { avx512(kernel) },
             // SAFETY: as above; what has AVX-512 or AVX-VNNI here has AVX2 too.
-            Isa::Avx2 | Isa::AvxVnni if Isa::Avx2 <= best() => return unsafe { avx2(kernel) },
+            Vectors::Avx2 { .. } if Isa::Avx2 <= best() => return unsafe { avx2(kernel) },
             _ => {}
         }
     }
