@@ -284,7 +284,7 @@ impl<'a, const P: usize> Core<'a, P> {
             return self.tiled_strips(space, expert, strips, out);
         }
         let Some(first) = self.w.first() else { return };
-        let (k, n_out, m, count) = (first.n_in(), first.n_out(), self.block.m, strips.len());
+        let (k, m, count) = (first.n_in(), self.block.m, strips.len());
         let step = if first.takes_quantized() { BLOCK_K } else { BLOCK_K_FLOAT };
         let panel_bytes = self.w.iter().map(|w| panel_bytes(w, step.min(k))).max().unwrap_or(0);
         let panels = space.panels.get(P * count * panel_bytes);
@@ -308,7 +308,7 @@ impl<'a, const P: usize> Core<'a, P> {
                 let (row, end) = (m * t / tiles, m * (t + 1) / tiles);
                 for (s, strip) in strips.clone().enumerate() {
                     if k0 + ks == k {
-                        (row..end).for_each(|i| out.prefetch(self.block.output(i), strip * STRIP));
+                        self.prefetch(out, strip, row..end);
                     }
                     let y: [*mut f32; P] = std::array::from_fn(|p| {
                         let index = if whole { p * TILE } else { (p * count + s) * m + row };
@@ -326,16 +326,36 @@ impl<'a, const P: usize> Core<'a, P> {
                         }
                     }
                     if k0 + ks == k {
-                        let n = STRIP.min(n_out - strip * STRIP);
-                        for i in 0..end - row {
-                            // SAFETY: rows of the tile, of 32 sums each; strips are claimed once, output rows distinct.
-                            unsafe {
-                                let y = y.map(|y| std::slice::from_raw_parts_mut(y.add(STRIP * i), n));
-                                out.finish(self.block.output(row + i), strip * STRIP, y);
-                            }
-                        }
+                        // SAFETY: the tile's rows, of 32 sums each; strips are claimed once, output rows distinct.
+                        unsafe { self.finish(out, strip, row..end, y) };
                     }
                 }
+            }
+        }
+    }
+
+    /// Says that the outputs of these rows of the block are next.
+    fn prefetch(&self, out: &dyn Finish<P>, strip: usize, rows: std::ops::Range<usize>) {
+        rows.for_each(|i| out.prefetch(self.block.output(i), strip * STRIP));
+    }
+
+    /// Hands these rows of the block to the epilogue.
+    ///
+    /// # Safety
+    /// `y` has the rows' sums, [`STRIP`] a row; nobody else finishes these rows of this strip.
+    unsafe fn finish(
+        &self,
+        out: &dyn Finish<P>,
+        strip: usize,
+        rows: std::ops::Range<usize>,
+        y: [*mut f32; P],
+    ) {
+        let n = self.w.first().map_or(0, |w| STRIP.min(w.n_out() - strip * STRIP));
+        for (i, row) in rows.enumerate() {
+            // SAFETY: promised by the caller.
+            unsafe {
+                let y = y.map(|y| std::slice::from_raw_parts_mut(y.add(STRIP * i), n));
+                out.finish(self.block.output(row), strip * STRIP, y);
             }
         }
     }
@@ -350,7 +370,7 @@ impl<'a, const P: usize> Core<'a, P> {
         out: &dyn Finish<P>,
     ) {
         let Some(first) = self.w.first() else { return };
-        let (k, n_out, m, count) = (first.n_in(), first.n_out(), self.block.m, strips.len());
+        let (k, m, count) = (first.n_in(), self.block.m, strips.len());
         let tiles = m.div_ceil(amx::ROWS);
         let panel = self.w.iter().map(|w| panel_bytes(w, BLOCK_K_AMX.min(k))).max().unwrap_or(0);
         let panel = space.panels.get(panel);
@@ -373,20 +393,13 @@ impl<'a, const P: usize> Core<'a, P> {
         // SAFETY: an instruction set with tiles is in use; nothing is kept in them.
         unsafe { amx::release() };
         for (s, strip) in strips.enumerate() {
-            let n = STRIP.min(n_out - strip * STRIP);
             for t in 0..tiles {
-                // The last tile begins among the rows of the one before.
-                let from = amx::first_row(t, m);
                 let own = t * amx::ROWS..m.min((t + 1) * amx::ROWS);
-                own.clone().for_each(|i| out.prefetch(self.block.output(i), strip * STRIP));
-                for i in own {
-                    let row = STRIP * (t * amx::ROWS + i - from);
-                    // SAFETY: a row of sums; strips are claimed once, output rows distinct.
-                    unsafe {
-                        let y = std::array::from_fn(|p| std::slice::from_raw_parts_mut(y(p, s).add(row), n));
-                        out.finish(self.block.output(i), strip * STRIP, y);
-                    }
-                }
+                // The last tile begins among the rows of the one before.
+                let first = t * amx::ROWS + own.start - amx::first_row(t, m);
+                self.prefetch(out, strip, own.clone());
+                // SAFETY: a tile's rows of sums; strips are claimed once, output rows distinct.
+                unsafe { self.finish(out, strip, own, std::array::from_fn(|p| y(p, s).add(STRIP * first))) };
             }
         }
     }
