@@ -60,7 +60,7 @@ impl Notes {
         std::mem::take(&mut self.lines().ignored)
     }
 
-    fn take_warnings(&self) -> Vec<String> {
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.lines().warnings)
     }
 }

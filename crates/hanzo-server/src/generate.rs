@@ -18,7 +18,7 @@ use hanzo_engine::{AdapterId, Constraint, Request, SamplingParams, StopStrings, 
 use hanzo_text::parse::{Family, OutputParser, ParseOptions, Tools};
 use hanzo_text::tokenizer::EncodeOptions;
 
-pub(crate) use self::event::{Call, End, EndReason, Event, Part, Reply, Usage};
+pub(crate) use self::event::{Call, End, EndReason, Event, Part, Reply, Usage, left_out};
 pub(crate) use self::generation::Generation;
 use self::generation::Log;
 pub(crate) use self::stream::{Write, written};

@@ -66,6 +66,23 @@ async fn anthropic_messages() {
     let prompt = usage["input_tokens"].as_u64().unwrap() + usage["cache_read_input_tokens"].as_u64().unwrap();
     assert_eq!(count["input_tokens"], prompt);
 
+    // A call that breaks off is not in a whole reply: a header says so. A stream has what there is of it.
+    let letters = json!({"type": "string", "pattern": "^[a-z]{400}$"});
+    let schema = json!({"type": "object", "properties": {"title": letters}, "required": ["title"]});
+    let mut calls = body.clone();
+    calls["max_tokens"] = 160.into();
+    calls["tools"] = json!([{"name": "paint", "input_schema": schema}]);
+    calls["tool_choice"] = json!({"type": "tool", "name": "paint"});
+    let answer = server.post("/v1/messages", &calls).await;
+    let said = "calls that broke off are left out: paint";
+    assert!(answer.header("x-hanzo-warning").unwrap().contains(said), "{answer:?}");
+    let whole = answer.json();
+    assert_eq!((&whole["content"], &whole["stop_reason"]), (&json!([]), &json!("max_tokens")));
+    calls["stream"] = true.into();
+    let answer = server.post("/v1/messages", &calls).await;
+    assert!(!answer.header("x-hanzo-warning").unwrap().contains(said), "{answer:?}");
+    assert!(events(&answer).iter().any(|(_, d)| d["content_block"]["name"] == "paint"), "{answer:?}");
+
     for (change, status, place) in [
         (json!({"max_tokens": null}), 400, "max_tokens: "),
         (json!({"messages": [{"role": "robot", "content": "x"}]}), 400, "messages[0].role: "),

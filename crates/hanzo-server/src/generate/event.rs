@@ -34,6 +34,12 @@ impl Call {
     }
 }
 
+/// What a client is told of calls that its dialect leaves out, since they broke off; `None` where all are whole.
+pub(crate) fn left_out(calls: &[Call]) -> Option<String> {
+    let broken: Vec<_> = calls.iter().filter(|c| c.input().is_none()).map(|c| c.name.as_str()).collect();
+    (!broken.is_empty()).then(|| format!("calls that broke off are left out: {}", broken.join(", ")))
+}
+
 /// What a step brought for one choice.
 #[derive(Debug)]
 pub(crate) struct Event {

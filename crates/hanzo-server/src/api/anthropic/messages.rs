@@ -18,7 +18,7 @@ use crate::api::openai::sampling::{Length, MOST, Sampling};
 use crate::api::openai::{messages, tools::ToolUse};
 use crate::context::{Notes, RequestId};
 use crate::error::ApiError;
-use crate::generate::{blocking, written};
+use crate::generate::{blocking, left_out, written};
 use crate::ids;
 use crate::json::{JsonBody, OneOrMany, within};
 use crate::model::LoadedModel;
@@ -83,6 +83,7 @@ pub(super) async fn create(
     }
     let (replies, usage) = generation.collect().await?;
     let reply = replies.into_iter().next().unwrap_or_default();
+    left_out(&reply.calls).into_iter().for_each(|warning| notes.warn(warning));
     Ok(Json(reply::whole(&reply, &usage, &manner)).into_response())
 }
 

@@ -57,7 +57,7 @@ pub(super) async fn create(
     }
     let model = app.registry.get(request.model.as_deref()).await?;
     keep_alive::apply(&app.registry, &model.name, keep, &notes);
-    let manner = Manner { model: Arc::clone(&model), kind: Kind::Generate, began };
+    let manner = Manner { model: model.name.clone(), kind: Kind::Generate, began };
     if nothing {
         return Ok(Json(manner.loaded()).into_response());
     }

@@ -1,6 +1,5 @@
 //! Replies as Ollama writes them: one object, or a line of JSON a part and one at the end with counts and times.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -12,9 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Notes, RequestId};
 use crate::error::{ApiError, Dialect};
-use crate::generate::{Call, End, EndReason, Event, Job, Part, Reply, Usage, Write, written};
+use crate::generate::{Call, End, EndReason, Event, Job, Part, Reply, Usage, Write, left_out, written};
 use crate::ids;
-use crate::model::LoadedModel;
 use crate::respond::Json;
 use crate::state::App;
 
@@ -30,7 +28,8 @@ pub(super) enum Kind {
 /// How a reply is written.
 #[derive(Debug)]
 pub(super) struct Manner {
-    pub(super) model: Arc<LoadedModel>,
+    /// The model's name.
+    pub(super) model: String,
     pub(super) kind: Kind,
     pub(super) began: Instant,
 }
@@ -38,7 +37,7 @@ pub(super) struct Manner {
 impl Manner {
     /// A part of a reply, or the whole of it.
     fn object(&self, content: &str, thinking: &str, calls: &[Call]) -> Map<String, Value> {
-        object(&self.model.name, self.kind, content, thinking, calls)
+        object(&self.model, self.kind, content, thinking, calls)
     }
 
     fn line(&self, content: &str, thinking: &str, calls: &[Call]) -> Bytes {
@@ -63,8 +62,9 @@ impl Manner {
         }
     }
 
-    /// A whole reply.
-    fn whole(&self, reply: &Reply) -> Value {
+    /// A whole reply. What is left out of it stands in the notes.
+    fn whole(&self, reply: &Reply, notes: &Notes) -> Value {
+        left_out(&reply.calls).into_iter().for_each(|warning| notes.warn(warning));
         let mut out = self.object(&reply.content, &reply.reasoning, &reply.calls);
         if let Some(end) = &reply.end {
             self.finish(&mut out, end);
@@ -74,7 +74,7 @@ impl Manner {
 
     /// The answer to a request without a prompt, which only loads the model.
     pub(super) fn loaded(&self) -> Value {
-        ended(&self.model.name, self.kind, "load")
+        ended(&self.model, self.kind, "load")
     }
 }
 
@@ -128,7 +128,7 @@ fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Arguments are an object here, not text; a call that was cut off has none to tell.
+/// Arguments are an object here, not text; a call that broke off has none to tell.
 fn call(call: &Call) -> Option<Value> {
     Some(json!({"function": {"index": call.index, "name": call.name, "arguments": call.input()?}}))
 }
@@ -150,10 +150,16 @@ struct Writer {
     manner: Manner,
     /// A call whose arguments are still coming: lines have whole ones.
     open: Option<Call>,
+    /// Calls that broke off: the last line says of them what a header cannot any more.
+    broken: Vec<Call>,
     end: Option<End>,
 }
 
 impl Writer {
+    fn new(manner: Manner) -> Self {
+        Self { manner, open: None, broken: Vec::new(), end: None }
+    }
+
     fn part(&mut self, part: Part, out: &mut Vec<Bytes>) {
         if let (Part::Arguments { text, .. }, Some(call)) = (&part, &mut self.open) {
             call.arguments.push_str(text);
@@ -170,8 +176,11 @@ impl Writer {
 
     /// Writes the call that has come, if there is one.
     fn close(&mut self, out: &mut Vec<Bytes>) {
-        if let Some(call) = self.open.take().filter(|call| call.input().is_some()) {
+        let Some(call) = self.open.take() else { return };
+        if call.input().is_some() {
             out.push(self.manner.line("", "", &[call]));
+        } else {
+            self.broken.push(call);
         }
     }
 }
@@ -187,6 +196,9 @@ impl Write for Writer {
         let mut last = self.manner.object("", "", &[]);
         if let Some(end) = &self.end {
             self.manner.finish(&mut last, end);
+        }
+        if let Some(warning) = left_out(&self.broken) {
+            last.insert("warning".to_owned(), warning.into());
         }
         out.push(line(&Value::Object(last)));
     }
@@ -210,8 +222,53 @@ pub(super) async fn answer(
 ) -> Result<Response, ApiError> {
     let generation = job.start(app, id, notes).await?;
     if stream {
-        return Ok(lines(written([generation], Writer { manner, open: None, end: None })));
+        return Ok(lines(written([generation], Writer::new(manner))));
     }
     let (replies, _) = generation.collect().await?;
-    Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default())).into_response())
+    Ok(Json(manner.whole(&replies.into_iter().next().unwrap_or_default(), notes)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manner() -> Manner {
+        Manner { model: "m".to_owned(), kind: Kind::Chat, began: Instant::now() }
+    }
+
+    fn call(index: usize, name: &str, arguments: &str) -> Call {
+        Call { index, id: format!("call_{index}"), name: name.to_owned(), arguments: arguments.to_owned() }
+    }
+
+    /// A call that broke off is left out of a reply, and never in silence: a header says so, or the last line of a stream.
+    #[test]
+    fn calls_that_broke_off_are_told_of() {
+        let calls = [call(0, "weather", r#"{"city":1,"#), call(1, "now", "{}"), call(2, "paint", "")];
+        let said = "calls that broke off are left out: weather, paint";
+        let notes = Notes::default();
+        let whole = manner().whole(&Reply { calls: calls.to_vec(), ..Reply::default() }, &notes);
+        let told = json!([{"function": {"index": 1, "name": "now", "arguments": {}}}]);
+        assert_eq!((&whole["message"]["tool_calls"], notes.take_warnings()), (&told, vec![said.to_owned()]));
+
+        let mut parts = Vec::new();
+        for call in &calls {
+            let arguments = Part::Arguments { call: call.index, text: call.arguments.clone() };
+            parts.extend([Part::Call(Call { arguments: String::new(), ..call.clone() }), arguments]);
+        }
+        let (mut writer, mut out) = (Writer::new(manner()), Vec::new());
+        writer.event(Event { choice: 0, parts, token: None, end: None }, &mut out);
+        writer.end(&Usage::default(), &mut out);
+        let lines: Vec<Value> = out.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((&lines[0]["message"]["tool_calls"], &lines[0]["warning"]), (&told, &Value::Null));
+        assert_eq!(lines[1]["warning"], said);
+
+        // Where all are whole there is nothing to say.
+        let whole = manner().whole(&Reply { calls: calls[1..2].to_vec(), ..Reply::default() }, &notes);
+        assert_eq!((&whole["message"]["tool_calls"], notes.take_warnings().len()), (&told, 0));
+        let (mut writer, mut out) = (Writer::new(manner()), Vec::new());
+        writer.end(&Usage::default(), &mut out);
+        let last: Value = serde_json::from_slice(&out[0]).unwrap();
+        assert!(last.get("warning").is_none(), "{last}");
+    }
 }
