@@ -8,30 +8,23 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-use bench::{Figure, Operands, Options};
+use bench::{Bench, Figure, Operands, Options};
 use hanzo_fusion::kernels::layout::Layout;
 use hanzo_fusion::kernels::matmul::Rows;
 use hanzo_fusion::kernels::matmul::gemm::{Gemm, Rung, Tile};
 use hanzo_fusion::kernels::matmul::matvec::MatVec;
 use hanzo_quant::QuantType;
 
-const HELP: &str = "\
-bench_iquant_decode: the mat-vec of every i-quant on a Vulkan device
-
-  cargo bench -p hanzo-fusion --bench bench_iquant_decode -- [OPTIONS]
-
-  --rungs A,B      of column (one output an invocation) and matvec [both]; ratios are to the first
+const BENCH: Bench = Bench {
+    name: "bench_iquant_decode",
+    about: "the mat-vec of every i-quant on a Vulkan device",
+    options:
+        "  --rungs A,B      of column (one output an invocation) and matvec [both]; ratios are to the first
   --formats A,B    weights [every format whose name begins with IQ]
   --m N            rows of activations, up to 8 [1]
   --n N            rows of weights [4096; on a CPU under a driver 1024]
-  --k N            columns [4096; 1024]
-  --seconds S      least time of a submission, of which three are made and the best one counts [0.5]
-  --device NAME    part of the device's name; real devices come before software
-  --json           one JSON object instead of a table
-  --help           this text
-
-GB/s counts weights, activations and results once; Gop/s counts a multiply-add as two. \"different\" counts outputs whose bits are not those of the
-first variant: there are none.";
+  --k N            columns [4096; 1024]",
+};
 
 /// Kernel and grid.
 fn variant(
@@ -60,7 +53,7 @@ fn variant(
 fn run(options: &Options) -> Result<(), String> {
     let vulkan = bench::open(options)?;
     let side = if vulkan.software { 1024 } else { 4096 };
-    let shape = [options.m.unwrap_or(1), options.n.unwrap_or(side), options.k.unwrap_or(side)];
+    let shape = options.shape([1, side, side]);
     if shape[0] > 8 {
         return Err(format!("--m {}: a mat-vec takes up to 8 rows", shape[0]));
     }
@@ -90,11 +83,9 @@ fn run(options: &Options) -> Result<(), String> {
             });
         }
     }
-    bench::report("bench_iquant_decode", &vulkan, shape, &figures, options.json);
-    let different: usize = figures.iter().map(|f| f.different).sum();
-    if different > 0 { Err(format!("{different} outputs differ between variants")) } else { Ok(()) }
+    bench::report(&BENCH, &vulkan, shape, &figures, options.json)
 }
 
 fn main() -> ExitCode {
-    bench::main(HELP, run)
+    bench::main(&BENCH, run)
 }

@@ -8,30 +8,22 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-use bench::{Figure, Operands, Options};
+use bench::{Bench, Figure, Operands, Options};
 use hanzo_fusion::kernels::matmul::Rows;
 use hanzo_fusion::kernels::matmul::gemm::{Factors, Gemm, Rung};
 use hanzo_fusion::kernels::matmul::ladder::{LADDER, Step};
 use hanzo_fusion::kernels::variants::Variants;
 use vulkan::Vulkan;
 
-const HELP: &str = "\
-bench_matmul_q4k: the rungs of the GEMM beside each other on a Vulkan device
-
-  cargo bench -p hanzo-fusion --bench bench_matmul_q4k -- [OPTIONS]
-
-  --rungs A,B      of column, f32, dot4, units_f16, units_i8 [all]; ratios are to the first
+const BENCH: Bench = Bench {
+    name: "bench_matmul_q4k",
+    about: "the rungs of the GEMM beside each other on a Vulkan device",
+    options: "  --rungs A,B      of column, f32, dot4, units_f16, units_i8 [all]; ratios are to the first
   --formats A,B    weights [Q4_K]
   --m N            rows of activations [512; on a CPU under a driver 32]
   --n N            rows of weights [4096; 512]
-  --k N            columns [4096; 1024]
-  --seconds S      least time of a submission, of which three are made and the best one counts [0.5]
-  --device NAME    part of the device's name; real devices come before software
-  --json           one JSON object instead of a table
-  --help           this text
-
-GB/s counts weights, activations and results once; Gop/s counts a multiply-add as two. \"different\" counts outputs whose bits are not those of the
-first rung: there are none.";
+  --k N            columns [4096; 1024]",
+};
 
 fn missing(step: &Step, vulkan: &Vulkan) -> Option<String> {
     let [bytes, halves] = vulkan.units;
@@ -48,8 +40,7 @@ fn missing(step: &Step, vulkan: &Vulkan) -> Option<String> {
 
 fn run(options: &Options) -> Result<(), String> {
     let vulkan = bench::open(options)?;
-    let [m, n, k] = if vulkan.software { [32, 512, 1024] } else { [512, 4096, 4096] };
-    let shape = [options.m.unwrap_or(m), options.n.unwrap_or(n), options.k.unwrap_or(k)];
+    let shape = options.shape(if vulkan.software { [32, 512, 1024] } else { [512, 4096, 4096] });
     let formats = options.formats.clone().unwrap_or_else(|| vec!["Q4_K".to_owned()]);
     let steps: Vec<Step> = match &options.variants {
         None => LADDER.to_vec(),
@@ -90,11 +81,9 @@ fn run(options: &Options) -> Result<(), String> {
             figures.push(Figure { seconds: Ok(seconds), times, ..figure });
         }
     }
-    bench::report("bench_matmul_q4k", &vulkan, shape, &figures, options.json);
-    let different: usize = figures.iter().map(|f| f.different).sum();
-    if different > 0 { Err(format!("{different} outputs differ between rungs")) } else { Ok(()) }
+    bench::report(&BENCH, &vulkan, shape, &figures, options.json)
 }
 
 fn main() -> ExitCode {
-    bench::main(HELP, run)
+    bench::main(&BENCH, run)
 }

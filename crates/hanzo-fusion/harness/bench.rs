@@ -14,6 +14,37 @@ use hanzo_quant::canonical::{GROUP, QuantizedRow};
 
 use crate::vulkan::{Resident, Vulkan, Which};
 
+/// What a bench says of itself.
+pub(crate) struct Bench {
+    pub(crate) name: &'static str,
+    /// What it measures, in a line.
+    pub(crate) about: &'static str,
+    /// Its variants and the default shape: the lines of options that are its own.
+    pub(crate) options: &'static str,
+}
+
+impl Bench {
+    fn help(&self) -> String {
+        format!(
+            "{name}: {about}
+
+  cargo bench -p hanzo-fusion --bench {name} -- [OPTIONS]
+
+{options}
+  --seconds S      least time of a submission, of which three are made and the best one counts [0.5]
+  --device NAME    part of the device's name; real devices come before software
+  --json           one JSON object instead of a table
+  --help           this text
+
+GB/s counts weights, activations and results once; Gop/s counts a multiply-add as two. \"different\" counts outputs whose bits are not those of the
+first variant: there are none.",
+            name = self.name,
+            about = self.about,
+            options = self.options
+        )
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
@@ -70,6 +101,11 @@ impl Options {
             }
         }
         Ok(Some(out))
+    }
+
+    /// The shape that was asked for, else this one: rows of activations, rows of weights, columns.
+    pub(crate) fn shape(&self, [m, n, k]: [usize; 3]) -> [usize; 3] {
+        [self.m.unwrap_or(m), self.n.unwrap_or(n), self.k.unwrap_or(k)]
     }
 }
 
@@ -202,8 +238,20 @@ impl Figure {
     }
 }
 
-/// Writes the figures; ratios are to the first variant of the same format.
-pub(crate) fn report(what: &str, vulkan: &Vulkan, [m, n, k]: [usize; 3], figures: &[Figure], json: bool) {
+/// Writes the figures; ratios are to the first variant of the same format. Outputs that differ are an error, after that.
+pub(crate) fn report(
+    bench: &Bench,
+    vulkan: &Vulkan,
+    shape: [usize; 3],
+    figures: &[Figure],
+    json: bool,
+) -> Result<(), String> {
+    write(bench.name, vulkan, shape, figures, json);
+    let different: usize = figures.iter().map(|f| f.different).sum();
+    if different > 0 { Err(format!("{different} outputs differ between variants")) } else { Ok(()) }
+}
+
+fn write(what: &str, vulkan: &Vulkan, [m, n, k]: [usize; 3], figures: &[Figure], json: bool) {
     let base = |f: &Figure| {
         let first = figures.iter().find(|g| g.format == f.format)?;
         Some(*first.seconds.as_ref().ok()? / *f.seconds.as_ref().ok()?)
@@ -273,13 +321,16 @@ pub(crate) fn report(what: &str, vulkan: &Vulkan, [m, n, k]: [usize; 3], figures
 }
 
 /// Runs `bench` with the command line; help and errors go where they should.
-pub(crate) fn main(help: &str, bench: impl FnOnce(&Options) -> Result<(), String>) -> std::process::ExitCode {
+pub(crate) fn main(
+    bench: &Bench,
+    run: impl FnOnce(&Options) -> Result<(), String>,
+) -> std::process::ExitCode {
     let outcome = match Options::parse(std::env::args().skip(1)) {
         Ok(None) => {
-            println!("{help}");
+            println!("{}", bench.help());
             Ok(())
         }
-        Ok(Some(options)) => bench(&options),
+        Ok(Some(options)) => run(&options),
         Err(e) => Err(e),
     };
     match outcome {
