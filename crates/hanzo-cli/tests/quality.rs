@@ -237,6 +237,9 @@ fn saved_logits_are_compared_with() {
         let (ours, base_ppl) =
             (own["perplexity"].as_f64().unwrap(), own["base_perplexity"].as_f64().unwrap());
         assert!(base_ppl < 1.0001 * ours && base_ppl > 0.5 * ours, "{base_ppl} {ours}");
+        // Against itself it is no worse, whatever of both is cut off.
+        near("ln_ratio", &own["ln_ratio"], 0.0, 1e-4);
+        assert_eq!(own["floored"], own["base_floored"]);
         // The text may be given again, and must be the same.
         run(&["perplexity", TINY, STORY, "--kl-divergence", &base]).ok();
         let other = dir.write("other.txt", "A completely different text. ".repeat(50));
@@ -262,6 +265,17 @@ fn saved_logits_are_compared_with() {
             run(&["perplexity", TINY, "--kl-divergence", &bad]).fails(1, &["bad.logits", "checksum"]);
         }
     }
+    // A text of another kind, many of whose tokens the model is sure not to see.
+    let strange = concat!(env!("CARGO_MANIFEST_DIR"), "/../../LICENSE-APACHE");
+    let base = dir.path("strange.logits");
+    run(&["perplexity", TINY, strange, "--ctx", "64", "--chunks", "20", "--save-logits", &base]).ok();
+    let own = run(&["perplexity", TINY, "--kl-divergence", &base, "--json"]).ok().json();
+    let (own_ppl, base_ppl) = (own["perplexity"].as_f64().unwrap(), own["base_perplexity"].as_f64().unwrap());
+    assert!(own["base_floored"].as_u64().unwrap() > 0 && base_ppl < 0.999 * own_ppl, "{own}");
+    near("ln_ratio", &own["ln_ratio"], 0.0, 1e-4);
+    near("ln_ratio_error", &own["ln_ratio_error"], 0.0, 1e-4);
+    let text = run(&["perplexity", TINY, "--kl-divergence", &base]).ok();
+    assert!(text.text().contains("less likely than is saved"), "{}", text.text());
     run(&["perplexity", TINY, "--kl-divergence", STORY]).fails(1, &["story.txt", "--save-logits"]);
     run(&["perplexity", TINY, "--kl-divergence", "/nonexistent"]).fails(1, &["/nonexistent"]);
     if let Some(other) = shared("oracles/logits/qwen3/qwen3-f16.gguf") {

@@ -16,8 +16,10 @@ const HEAD: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Comparison {
     pub(crate) divergence: Divergence,
-    /// `-ln p` of the token that follows, under the base.
+    /// `-ln p` of the token that follows, under the base; `most` where it is more.
     pub(crate) nll_base: f64,
+    /// The greatest `-ln p` that the base's row tells; infinite where no token has more.
+    pub(crate) most: f64,
 }
 
 /// Holds a row of logits against one of a base in 16 bits; `next` is the token that follows, `room` holds the base's row. Tokens of
@@ -30,13 +32,14 @@ pub(crate) fn compare(
     next: usize,
     room: &mut Vec<f32>,
 ) -> Option<Comparison> {
-    decode(base, vocab_size, room)?;
+    let floor = decode(base, vocab_size, room)?;
+    let most = floor.map_or(f64::INFINITY, |floor| -f64::from(floor));
     let nll_base = -f64::from(*room.get(next)?);
     for ln_p in room.iter_mut().filter(|ln_p| **ln_p <= -DEPTH) {
         *ln_p = f32::NEG_INFINITY;
     }
     let divergence = Distribution::of_logprobs(room).divergence(other)?;
-    Some(Comparison { divergence, nll_base })
+    Some(Comparison { divergence, nll_base, most })
 }
 
 /// Bytes of a row of `vocab_size` tokens in 16 bits; codes are padded to an even number.
@@ -63,8 +66,9 @@ pub(crate) fn encode(logits: &[f32], distribution: &Distribution<'_>, out: &mut 
     }
 }
 
-/// The log-probabilities of a row in 16 bits; `None` where it is damaged or of another length.
-pub(crate) fn decode(row: &[u8], vocab_size: usize, out: &mut Vec<f32>) -> Option<()> {
+/// The log-probabilities of a row in 16 bits, and its floor where tokens may lie below; `None` where it is damaged or of another
+/// length.
+pub(crate) fn decode(row: &[u8], vocab_size: usize, out: &mut Vec<f32>) -> Option<Option<f32>> {
     if encoded_len(vocab_size) != Some(row.len()) {
         return None;
     }
@@ -77,7 +81,8 @@ pub(crate) fn decode(row: &[u8], vocab_size: usize, out: &mut Vec<f32>) -> Optio
     out.clear();
     let codes = codes.as_chunks::<2>().0.iter().take(vocab_size);
     out.extend(codes.map(|c| step * f32::from(u16::from_le_bytes(*c)) + floor));
-    Some(())
+    // The depth is the difference of two logits, rounded.
+    Some((step * TOP > DEPTH - 1e-3).then_some(floor))
 }
 
 #[cfg(test)]
@@ -165,5 +170,11 @@ mod tests {
         assert!((got.divergence.kld - want).abs() < 1.3e-4, "{got:?} {want}");
         let floor = 16.0 + (1.0 + (-1.0f64).exp()).ln();
         assert!((got.nll_base - floor).abs() < 1e-3, "{got:?} {floor}");
+        // Both tokens down there are as unlikely as the row tells, the third is less so; where nothing is cut off, all is told.
+        assert_eq!(got.most, got.nll_base);
+        let third = against(&p, &p, 1).unwrap();
+        assert!(third.nll_base < 2.0 && third.most == got.most, "{third:?}");
+        let whole = against(&[30.0, 29.0, 14.5], &p[..3], 2).unwrap();
+        assert!(whole.most.is_infinite() && (whole.nll_base - floor + 0.5).abs() < 1e-3, "{whole:?}");
     }
 }

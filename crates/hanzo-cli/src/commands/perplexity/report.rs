@@ -51,8 +51,11 @@ pub(super) struct Report {
 /// How the model differs from the base.
 #[derive(Default)]
 struct Divergence {
-    /// Negative log-likelihoods, the model's and the base's.
+    /// Negative log-likelihoods, the model's and the base's, both no more than the base's row tells: else a model would seem worse
+    /// than itself.
     nll: Pairs,
+    /// Of these, how many are as much as the row tells, or more.
+    floored: [u64; 2],
     kld: Sample,
     klds: Vec<f64>,
     same_top: u64,
@@ -82,7 +85,11 @@ impl Report {
     /// The same token was compared.
     pub(super) fn compared(&mut self, nll: f64, comparison: &Comparison) {
         let d = &mut self.divergence;
-        d.nll.push(nll, comparison.nll_base);
+        let pair = [nll.min(comparison.most), comparison.nll_base];
+        d.nll.push(pair[0], pair[1]);
+        for (n, nll) in d.floored.iter_mut().zip(pair) {
+            *n += u64::from(nll >= comparison.most);
+        }
         d.kld.push(comparison.divergence.kld);
         d.klds.push(comparison.divergence.kld);
         d.same_top += u64::from(comparison.divergence.same_top);
@@ -188,6 +195,16 @@ impl Divergence {
         };
         line("perplexity of the base", format!("{base:.4} ± {base_error:.4}"));
         line("ln(perplexity / base's)", format!("{ln_ratio:.6} ± {ln_ratio_error:.6}"));
+        if self.floored != [0; 2] {
+            let [own, base] = self.floored;
+            let name = "less likely than is saved";
+            line(
+                name,
+                format!(
+                    "{base} of the base's tokens, {own} of the model's: taken as not less in the two lines above"
+                ),
+            );
+        }
         line("divergence, mean", format!("{:.6} ± {:.6}", self.kld.mean(), self.kld.error()));
         for (name, value) in self.percentiles() {
             line(&format!("divergence, {name}"), format!("{value:.6}"));
@@ -210,6 +227,8 @@ impl Divergence {
             ("base_perplexity_error", base_error.into()),
             ("ln_ratio", ln_ratio.into()),
             ("ln_ratio_error", ln_ratio_error.into()),
+            ("floored", self.floored[0].into()),
+            ("base_floored", self.floored[1].into()),
             ("kld", kld.into()),
             ("same_top", same.into()),
             ("same_top_error", same_error.into()),
