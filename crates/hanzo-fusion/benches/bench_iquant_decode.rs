@@ -1,5 +1,5 @@
 //! The mat-vec of every i-quant on a Vulkan device: operands resident, launches one after the other, one wait at the end.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 #[path = "../harness/bench.rs"]
 mod bench;
