@@ -22,6 +22,7 @@ pub mod pointwise;
 pub mod quantize;
 pub mod reduce;
 pub mod registry;
+pub mod roofline;
 pub mod rope;
 pub mod select;
 pub mod top_k;

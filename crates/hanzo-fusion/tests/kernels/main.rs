@@ -11,6 +11,7 @@ mod experts;
 mod harness;
 mod made_up;
 mod matmul;
+mod roofline;
 mod rows;
 mod tokens;
 mod units;

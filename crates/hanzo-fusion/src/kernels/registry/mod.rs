@@ -7,6 +7,7 @@
 mod attention;
 mod contract;
 mod experts;
+mod roofline;
 mod rows;
 
 use hanzo_quant::{Format, QuantType};
@@ -95,7 +96,7 @@ impl Launch {
     }
 }
 
-/// All families, in the order of a layer's work.
+/// All families, in the order of a layer's work; what measures a device stands last.
 pub const FAMILIES: &[Family] = &[
     Family { name: "rms_norm", about: "row norm", instances: rows::rms_norm },
     Family { name: "add_rms_norm", about: "residual sum and row norm", instances: rows::add_rms_norm },
@@ -176,6 +177,11 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "copy", about: "rows copied and converted", instances: rows::copy },
     Family { name: "argmax", about: "the greatest logit of a row", instances: rows::argmax },
     Family { name: "top_k", about: "the greatest logits of a row, in order", instances: rows::top_k },
+    Family {
+        name: "roofline",
+        about: "what a device reads, dots and multiply-adds at most",
+        instances: roofline::all,
+    },
 ];
 
 /// The instances of all families for subgroups of that many lanes, as the engine runs them.
