@@ -3,7 +3,8 @@
 #
 #   scripts/dossier.sh --backend cpu --hanzo-bench P --llama-bench P --model F --model-tag T [options]
 #
-#   --backend B         cpu, vulkan, cuda, rocm or metal (which device --hanzo-bench is asked for)
+#   --backend B         cpu, vulkan, cuda, rocm or metal (which device --hanzo-bench is asked for; models run on cpu only so far, and another stops
+#                       with hanzo-bench's error, vulkan after its roofs)
 #   --hanzo-bench P     the hanzo-bench binary
 #   --llama-bench P     the peer's llama-bench; llama-batched-bench is looked for beside it (batches above 1 need it)
 #   --llama-python P    in place of --llama-bench: a Python that has llama-cpp-python
@@ -383,8 +384,14 @@ share() { # repetitions of turn $1 of $rounds
 }
 
 hanzo_device=(--device "$backend")
+# A device has no threads to choose; its roofs are taken without.
+roof=(--roofline "${hanzo_device[@]}" -r 5 --json)
 offload=()
-[ "$backend" = cpu ] || offload=(-ngl 999)
+if [ "$backend" = cpu ]; then
+  roof+=(--threads "$threads")
+else
+  offload=(-ngl 999)
+fi
 
 batched() { # batches, repetitions: one line of JSON a batch and repetition, the first of each a warm-up
   local list= b i ctx=0
@@ -414,7 +421,7 @@ plain_batch=$(tr ',' '\n' <<<"$batches" | grep -x 1 | head -1 || true)
 at="p$prompts-n$gen-d$depth"
 
 before "the first probe"
-job "00-hanzo-roofline" "$hanzo" --roofline --threads "$threads" "${hanzo_device[@]}" -r 5 --json
+job "00-hanzo-roofline" "$hanzo" "${roof[@]}"
 for ((turn = 1; turn <= rounds; turn++)); do
   r=$(share "$turn")
   if [ "$prompts" != 0 ] || { [ -n "$plain_batch" ] && [ "$gen" != 0 ]; }; then
@@ -459,7 +466,7 @@ if [ -n "$speculation" ]; then
   before "speculation"
   job "50-hanzo-speculation" "$speculation" "$model" --threads "$threads" --json
 fi
-job "99-hanzo-roofline" "$hanzo" --roofline --threads "$threads" "${hanzo_device[@]}" -r 5 --json
+job "99-hanzo-roofline" "$hanzo" "${roof[@]}"
 if $stopped; then
   say "stopped at the deadline: run it again to do the rest"
   exit 3

@@ -174,7 +174,7 @@ fn summary(run: &Run, shape: &Shape, side: Side) -> Option<Summary> {
 impl RunBoard {
     fn of(run: &Run) -> Self {
         let roof = |x: Option<f64>| x.map(|x| x * 1e9);
-        let at = run.roofline.at(run.manifest.threads);
+        let at = run.roofline.of(&run.manifest.backend, run.manifest.threads);
         let (read_roof, int8_roof) = (roof(at.and_then(|p| p.read())), roof(at.and_then(|p| p.int8())));
         let mut board = Self {
             manifest: run.manifest.clone(),

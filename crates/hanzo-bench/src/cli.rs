@@ -7,8 +7,10 @@ use hanzo_fusion::Progress;
 use hanzo_gguf::GgufFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::device::{Asked, Devices, cpu_config};
 use crate::error::BenchError;
 use crate::roofline::Roofline;
+use crate::roofline::vulkan::DeviceRoofline;
 use crate::sample::{self, Listener};
 use crate::samples::{Cell, Shape};
 use crate::statistics::{Summary, percentile};
@@ -21,6 +23,7 @@ pub const EXAMPLES: &str = "Examples:
   hanzo-bench --model model.gguf -p 0 -n 128 --depth 4096
   hanzo-bench --model model.gguf -p 512 --requests --streams 8
   hanzo-bench --roofline
+  hanzo-bench --roofline --device vulkan
   hanzo-bench stats bench-runs/*
   hanzo-bench synth --shape qwen3-0.6b --type q4_k_m synthetic.gguf";
 
@@ -29,7 +32,7 @@ pub const EXAMPLES: &str = "Examples:
 pub struct Bench {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Measure what the machine can (read bandwidth, int8 dots, f32 multiply-adds) with 1 to all threads, not a model
+    /// Measure what the machine can (read bandwidth, int8 dots, f32 multiply-adds), not a model: the cpu with 1 to all threads, or --device
     #[arg(long)]
     roofline: bool,
     #[command(flatten)]
@@ -52,6 +55,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Some(Command::Stats(args)) => print(&stats::run(args)?),
         Some(Command::Time(args)) => print(&format!("{:#}\n", process::run(args)?)),
         Some(Command::Synth(args)) => synth::run(args),
+        None if bench.sample.device == "list" => list(&bench.sample),
         None if bench.roofline => roofline(&bench.sample),
         None => {
             let mut terminal = Terminal::new(bench.sample.json);
@@ -83,7 +87,11 @@ pub fn is_reader_gone(error: &anyhow::Error) -> bool {
 
 /// Whether the error is that what was asked for cannot be.
 pub fn is_usage(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<BenchError>().is_some_and(|e| matches!(e, BenchError::Asked(_)))
+    error.downcast_ref::<BenchError>().is_some_and(|e| match e {
+        BenchError::Asked(_) => true,
+        BenchError::Vulkan(e) => e.is_absence(),
+        _ => false,
+    })
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
@@ -96,7 +104,10 @@ fn roofline(args: &sample::Args) -> anyhow::Result<()> {
     if args.model.is_some() {
         return Err(BenchError::Asked("--roofline measures the machine: leave --model out".to_owned()).into());
     }
-    let config = sample::cpu_config(&args.device, args.threads)?;
+    if let Asked::Vulkan(index) = Asked::parse(&args.device)? {
+        return device_roofline(args, index);
+    }
+    let config = cpu_config(&args.device, args.threads)?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = config.threads.unwrap_or(all);
     let bar = bar("{msg} [{bar:30}] {pos}/{len}");
@@ -111,6 +122,26 @@ fn roofline(args: &sample::Args) -> anyhow::Result<()> {
         return print(&format!("{:#}\n", roofline.to_json(&format!("cpu ({isa})"))));
     }
     print(&format!("cpu ({isa}), best of {}\n{}", args.repeat.max(1), roofline.to_text()))
+}
+
+fn device_roofline(args: &sample::Args, index: Option<usize>) -> anyhow::Result<()> {
+    if args.threads.is_some() {
+        let why = "--threads are the cpu's: a device takes as many as it has; leave --threads out";
+        return Err(BenchError::Asked(why.to_owned()).into());
+    }
+    let repetitions = args.repeat.max(1);
+    let bar = bar("{msg} [{bar:30}] {pos}/{len}");
+    bar.set_length(repetitions as u64);
+    bar.set_message(args.device.clone());
+    let measured = DeviceRoofline::probe(index, repetitions, &mut || bar.inc(1));
+    bar.finish_and_clear();
+    let measured = measured?;
+    if args.json { print(&format!("{:#}\n", measured.to_json())) } else { print(&measured.to_text()) }
+}
+
+fn list(args: &sample::Args) -> anyhow::Result<()> {
+    let devices = Devices::find();
+    if args.json { print(&format!("{:#}\n", devices.to_json())) } else { print(&devices.to_text()) }
 }
 
 /// A bar on standard error, hidden where that is no terminal.

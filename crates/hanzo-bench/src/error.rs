@@ -48,6 +48,29 @@ pub enum BenchError {
     /// The CPU device.
     #[error(transparent)]
     Cpu(#[from] hanzo_cpu::CpuError),
+    /// A Vulkan device.
+    #[error(transparent)]
+    Vulkan(#[from] hanzo_vulkan::VulkanError),
+    /// A kernel of the roofline.
+    #[error(transparent)]
+    Kernel(#[from] hanzo_fusion::kernel::KernelError),
+    /// Its SPIR-V.
+    #[error(transparent)]
+    Spirv(#[from] hanzo_fusion::kernel::emit::spirv::SpirvError),
+    /// A device computes something else than it must, or not all of it.
+    #[error(
+        "{device}: {wrong} of {of} {what} are wrong, so no figure of it can be believed; its driver may be at fault"
+    )]
+    Wrong {
+        /// Which.
+        device: String,
+        /// What was computed.
+        what: &'static str,
+        /// How many results are wrong.
+        wrong: usize,
+        /// Of how many.
+        of: usize,
+    },
     /// The engine.
     #[error(transparent)]
     Engine(#[from] hanzo_engine::EngineError),

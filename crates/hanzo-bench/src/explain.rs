@@ -23,9 +23,10 @@ use hanzo_fusion::{Launch, LaunchKind, Plan, StepTimes};
 use hanzo_gguf::GgufFile;
 use serde::Serialize;
 
+use crate::device::cpu_config;
 use crate::error::BenchError;
 use crate::model::{BenchModel, Sizes};
-use crate::sample::{Listener, cpu_config};
+use crate::sample::Listener;
 use crate::samples::{Phase, Shape};
 use crate::work::{StepShape, Work};
 

@@ -8,6 +8,7 @@
 
 pub mod board;
 pub mod cli;
+pub mod device;
 mod error;
 pub mod explain;
 pub mod model;

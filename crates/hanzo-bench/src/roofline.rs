@@ -1,7 +1,9 @@
-//! The machine's roofs by number of threads: read bandwidth, int8 dots, f32 multiply-adds.
+//! The machine's roofs: read bandwidth, int8 dots, f32 multiply-adds, of the CPU by number of threads, and of Vulkan devices ([`vulkan`]).
 //!
-//! The probes are `hanzo_cpu::probe`'s; here they are repeated, interleaved over thread counts, and kept raw. A roof is
+//! The CPU's probes are `hanzo_cpu::probe`'s; here they are repeated, interleaved over thread counts, and kept raw. A roof is
 //! the best that was seen: a share of it is then never flattered by a slow moment of the probe.
+
+pub mod vulkan;
 
 use hanzo_cpu::isa::CpuConfig;
 use hanzo_cpu::pool::Pool;
@@ -17,7 +19,7 @@ const MEMORY_BYTES: usize = 512 << 20;
 /// What was measured with some number of threads, repetition by repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Threads.
+    /// Threads of the CPU; 0 for a device, which has none.
     pub threads: u64,
     /// GB/s (10⁹) of reading.
     pub read_gb_s: Vec<f64>,
@@ -99,6 +101,11 @@ impl Roofline {
         self.0.iter().find(|p| p.threads == threads)
     }
 
+    /// What was measured of a run's backend: of the CPU with that many threads, of a device whatever the threads beside it are.
+    pub fn of(&self, backend: &str, threads: u64) -> Option<&Point> {
+        self.at(if backend == "cpu" { threads } else { 0 })
+    }
+
     /// As a sample file without cells.
     pub fn to_json(&self, device: &str) -> Value {
         json!({
@@ -142,5 +149,14 @@ mod tests {
         assert_eq!(roofline.at(2).unwrap().int8(), None);
         assert!(roofline.at(3).is_none());
         assert!(roofline.to_text().contains("no probe"));
+    }
+
+    #[test]
+    fn a_device_has_its_own_point() {
+        let point = |threads, read: &[f64]| Point { threads, read_gb_s: read.to_vec(), ..Point::default() };
+        let roofline = Roofline(vec![point(2, &[10.0]), point(0, &[900.0])]);
+        assert_eq!(roofline.of("cpu", 2).unwrap().read(), Some(10.0));
+        assert_eq!(roofline.of("vulkan", 2).unwrap().read(), Some(900.0));
+        assert!(Roofline(vec![point(2, &[10.0])]).of("vulkan", 2).is_none());
     }
 }

@@ -7,6 +7,7 @@ use hanzo_cpu::isa::CpuConfig;
 use hanzo_fusion::Progress;
 use serde_json::{Value, json};
 
+use crate::device::cpu_config;
 use crate::error::BenchError;
 use crate::model::{BenchModel, Sizes};
 use crate::requests::BenchEngine;
@@ -44,7 +45,7 @@ pub struct Args {
     /// Threads; all cores by default
     #[arg(short = 't', long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Where it runs; this build has: cpu
+    /// Where it runs: cpu; for --roofline also vulkan (the best GPU) or vulkan:N; list shows what there is
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Tokens of a step when a prompt is read
@@ -87,27 +88,6 @@ impl Report {
     pub fn to_json(&self) -> Value {
         json!({ "manifest": self.manifest, "cells": self.cells })
     }
-}
-
-/// The device's configuration: the environment's, and over it what was asked for.
-///
-/// # Errors
-/// For a device that this build lacks.
-pub fn cpu_config(device: &str, threads: Option<usize>) -> Result<CpuConfig, BenchError> {
-    if device != "cpu" {
-        let why = match device {
-            "cuda" | "rocm" | "vulkan" | "metal" => {
-                "this version has no GPU devices yet: it measures the cpu only"
-            }
-            _ => "this build has: cpu",
-        };
-        return Err(BenchError::Asked(format!("there is no device `{device}`; {why}")));
-    }
-    if threads == Some(0) {
-        return Err(BenchError::Asked("at least 1 thread is needed".to_owned()));
-    }
-    let config = CpuConfig::from_env()?;
-    Ok(CpuConfig { threads: threads.or(config.threads), ..config })
 }
 
 /// Takes all samples.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{TINY, run};
+use common::{TINY, finish, hanzo, run};
 use serde_json::Value;
 
 /// Shapes and numbers of samples.
@@ -90,11 +90,82 @@ fn the_machine_has_roofs() {
 /// What has no device is not measured on another in its place.
 #[test]
 fn devices_that_there_are_not_are_refused() {
-    for device in ["cuda", "rocm", "vulkan", "metal"] {
-        let words: &[&str] = &[device, "no GPU devices yet", "cpu"];
+    for device in ["cuda", "hip", "rocm", "metal", "cuda:0"] {
+        let words: &[&str] = &[device, "no such devices yet", "cpu", "vulkan"];
         run(&["bench", "--roofline", "--device", device]).fails(2, words);
         run(&["bench", "-m", TINY, "--device", device]).fails(2, words);
     }
+    run(&["bench", "--roofline", "--device", "vulkan:x"]).fails(2, &["vulkan:x", "vulkan:0"]);
+    // Models do not run there yet, and nobody runs them elsewhere instead.
+    run(&["bench", "-m", TINY, "--device", "vulkan"]).fails(2, &["no models yet", "cpu", "--roofline"]);
+    run(&["bench", "-m", TINY, "--device", "vulkan:0", "--roofline"]).fails(2, &["--model"]);
+    run(&["bench", "--roofline", "--device", "vulkan", "--threads", "2"]).fails(2, &["--threads", "cpu"]);
+}
+
+/// The number of Vulkan devices that there are; 0 where there is no Vulkan, which `HANZO_REQUIRE=all` does not forgive.
+fn vulkan_devices() -> usize {
+    let list = run(&["bench", "--device", "list", "--json"]).ok().json();
+    let devices = list["devices"].as_array().unwrap();
+    assert_eq!(devices[0]["device"], "cpu");
+    let n = devices.len() - 1;
+    if n == 0 {
+        let why = &list["no_vulkan"];
+        assert_ne!(std::env::var("HANZO_REQUIRE").as_deref(), Ok("all"), "{why} (Mesa's lavapipe will do)");
+        println!("skipped: {why}");
+    }
+    for (i, d) in devices.iter().skip(1).enumerate() {
+        assert_eq!(d["device"], format!("vulkan:{i}"));
+        assert!(!d["vulkan"]["name"].as_str().unwrap().is_empty(), "{d}");
+    }
+    n
+}
+
+#[test]
+fn a_vulkan_device_has_roofs() {
+    let n = vulkan_devices();
+    if n == 0 {
+        return;
+    }
+    let file = run(&["bench", "--roofline", "--device", "vulkan", "-r", "2", "--json"]).ok().json();
+    let manifest = &file["manifest"];
+    assert!(manifest["device"].as_str().unwrap().starts_with("vulkan:"), "{manifest}");
+    for name in ["engine", "version", "driver", "clock"] {
+        assert!(!manifest[name].as_str().unwrap().is_empty(), "{name} of {manifest}");
+    }
+    assert!(manifest["read_bytes"].as_u64().unwrap() >= 1 << 20, "{manifest}");
+    assert_eq!(file["cells"].as_array().unwrap().len(), 0);
+    // As the CPU's, with no threads.
+    let points = file["roofline"].as_array().unwrap();
+    assert_eq!((points.len(), points[0]["threads"].as_u64()), (1, Some(0)));
+    for name in ["read_gb_s", "int8_gop_s", "f32_gflop_s"] {
+        let all = points[0][name].as_array().unwrap();
+        assert_eq!(all.len(), 2);
+        // What is wrong by orders of magnitude is a clock or a count, not a device.
+        let plausible = |x: &Value| (0.01..1e7).contains(&x.as_f64().unwrap());
+        assert!(all.iter().all(plausible), "{name}: {all:?}");
+    }
+    let last = format!("vulkan:{}", n - 1);
+    let text = run(&["bench", "--roofline", "--device", &last, "-r", "1"]).ok();
+    for part in [last.as_str(), "best", "median", "read, GB/s", "int8, Gop/s", "f32, GFLOP/s"] {
+        assert!(text.text().contains(part), "{part} in {}", text.text());
+    }
+    let beyond = format!("vulkan:{n}");
+    let words: &[&str] = &[&format!("no Vulkan device {n}"), "there are: 0 "];
+    run(&["bench", "--roofline", "--device", &beyond]).fails(2, words);
+}
+
+/// Without a driver, or with one that is not there.
+#[test]
+fn a_machine_without_vulkan_devices_is_told() {
+    let bogus = "/nonexistent/icd.json";
+    // Loaders of different ages read different variables.
+    let run = |args: &[&str]| {
+        finish(hanzo().envs([("VK_ICD_FILENAMES", bogus), ("VK_DRIVER_FILES", bogus)]).args(args))
+    };
+    run(&["bench", "--roofline", "--device", "vulkan"]).fails(2, &["Vulkan"]);
+    run(&["bench", "--roofline", "--device", "vulkan:0", "--json"]).fails(2, &["Vulkan"]);
+    let list = run(&["bench", "--device", "list"]).ok();
+    assert!(list.text().contains("cpu") && list.text().contains("none: "), "{}", list.text());
 }
 
 #[test]

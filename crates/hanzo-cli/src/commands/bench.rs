@@ -13,6 +13,8 @@ use crate::failure;
   hanzo bench -m model.gguf -p 512,2048 -n 128 -b 1,4,8 --json
   hanzo bench -m model.gguf --requests --streams 8    first token and times between tokens, through the engine
   hanzo bench --roofline                          what the machine can do at most
+  hanzo bench --roofline --device vulkan          the same of the best GPU; vulkan:1 is another
+  hanzo bench --device list                       which devices there are
 
 docs/benchmarking.md has the protocol, and how a comparison with another engine is made.")]
 pub(crate) struct Args {
