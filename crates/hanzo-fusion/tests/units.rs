@@ -1,6 +1,6 @@
 //! The GEMM's matrix-unit kernels through the vendors' compilers: no spills, the units' instructions in the loops, valid SPIR-V; and the page on
 //! the ladder.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, unsafe_code)]
 
 #[path = "common/amdgpu.rs"]
 mod amdgpu;

@@ -102,7 +102,7 @@ pub fn int8_dot(subgroup: u32) -> Result<Kernel, KernelError> {
     let sums = k.output::<i32>("sums");
     let (rounds, b) = (k.param::<u32>("rounds"), k.param::<u32>("b"));
     let class = k.local_id() % DOT_CLASSES;
-    let start = |c: u32| ((class * CHAINS + c + 1) * MIX | 1).i32();
+    let start = |c: u32| (((class * CHAINS + c + 1) * MIX) | 1).i32();
     let chains: Vec<_> = (0..CHAINS).map(|c| k.reg::<i32>(start(c))).collect();
     k.for_range(0, rounds, |_| {
         let mut all: Vec<_> = chains.iter().map(|c| c.get()).collect();
