@@ -194,7 +194,7 @@ fn run<const P: usize>(ctx: &Ctx<'_>, w: [&PackedMatrix; P], x: Rows<'_>, m: usi
     if m == 0 {
         return;
     }
-    if gemm::pays(ctx.isa(), m) {
+    if gemm::pays(ctx.isa(), &w, m) {
         gemm::run(ctx, w, x, m, out);
     } else {
         let strips = first.strips();

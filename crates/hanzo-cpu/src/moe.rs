@@ -79,7 +79,7 @@ pub(crate) fn run<const P: usize>(
             let (expert, first) = (busy[item / chunks], item % chunks * chunk);
             let taken = first..strips.min(first + chunk);
             let pairs = routes.of(expert);
-            if gemm::pays(ctx.isa(), pairs.len()) {
+            if gemm::pays(ctx.isa(), &w, pairs.len()) {
                 if many.as_ref().is_none_or(|(e, _)| *e != expert) {
                     let block = gemm::gather(x, k, pairs, |pair| pair as usize / x_div, space);
                     many = Some((expert, gemm::Core::new(ctx.isa(), w, block, space)));

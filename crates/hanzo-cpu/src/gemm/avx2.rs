@@ -24,6 +24,9 @@ pub(super) const TILE_VNNI: usize = 2 * ROWS_VNNI;
 /// Rows of a register tile with AVX-VNNI.
 const ROWS_VNNI: usize = 3;
 
+/// How far ahead of a panel's unpacking memory is asked for.
+const AHEAD: usize = 2 << 10;
+
 /// The way for codes of this layout: how many products at 127 times the widest code, two each, 16 bits hold.
 fn way(layout: &Layout) -> Way {
     let widest =
@@ -100,7 +103,9 @@ unsafe fn unpack_as<const BITS: u32, const TABLE: bool>(
                 scales(layout, &at, group, elems, &mut s);
                 for u in 0..elems / UNIT {
                     let planes = group.add(at.codes + u * 64 * BITS as usize);
-                    _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(2048).cast());
+                    for line in 0..BITS as usize {
+                        _mm_prefetch::<_MM_HINT_T0>(planes.wrapping_add(AHEAD + 64 * line).cast());
+                    }
                     for h in 0..2 {
                         let quads = unit::<BITS, TABLE>(planes.add(32 * h), table);
                         for (q, &quad) in quads.iter().enumerate() {

@@ -32,8 +32,10 @@ use crate::pool::Ctx;
 
 /// Most rows of a register tile.
 pub(crate) const TILE: usize = 8;
-/// From this many rows on a panel pays with AVX2, and with AVX-VNNI, which was not measured.
-const AVX2_ROWS: usize = 3;
+/// From this many rows on a panel pays with AVX2: for plain codes, and for tables of codes, whose lookups it spares all rows but one, or floats; and
+/// with AVX-VNNI, which was not measured.
+const AVX2_ROWS: usize = 8;
+const AVX2_ROWS_OTHERS: usize = 3;
 const AVX_VNNI_ROWS: usize = 6;
 /// Rows of a block at most, and their bytes: what leaves room in the second-level cache. Rows that come from the third for every chunk of
 /// strips cost up to a third of the speed while others use that cache (`docs/levers.md`).
@@ -41,6 +43,8 @@ const BLOCK_ROWS: usize = 512;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Elements of k in a block, for block formats.
 const BLOCK_K: usize = 2048;
+/// The same where one tile has all rows: the panel of a strip stays in the first-level cache.
+const BLOCK_K_FEW: usize = 512;
 /// The same for float formats, whose panels are wider.
 const BLOCK_K_FLOAT: usize = 512;
 /// Elements of k in a block with AMX: the panel of a strip stays in the first-level cache while all rows pass by.
@@ -48,12 +52,13 @@ const BLOCK_K_AMX: usize = 512;
 /// Strips of a chunk, over all matrices of a walk.
 const CHUNK: usize = 4;
 
-/// Whether a panel pays for `m` rows. With AVX-512, below, the few-rows core re-reads a tile from the second-level cache for every pass, which costs less
-/// than writing a panel, and it reads memory while it multiplies. With AVX2 the panel's tile is much the faster.
-pub(crate) fn pays(isa: Isa, m: usize) -> bool {
+/// Whether a panel pays for `m` rows of these matrices. Below, the few-rows core re-reads a tile from a cache for every pass, which costs less than
+/// writing a panel, and it reads memory while it multiplies; with AVX2 the panel's tile is much the faster.
+pub(crate) fn pays(isa: Isa, w: &[&PackedMatrix], m: usize) -> bool {
+    let plain = || w.iter().all(|w| matches!(w.kind(), Kind::Int(layout) if layout.table.is_none()));
     match isa.vectors() {
         Vectors::Portable => false,
-        Vectors::Avx2 { vnni: false } => m >= AVX2_ROWS,
+        Vectors::Avx2 { vnni: false } => m >= if plain() { AVX2_ROWS } else { AVX2_ROWS_OTHERS },
         Vectors::Avx2 { vnni: true } => m >= AVX_VNNI_ROWS,
         Vectors::Avx512 => m > MAX_ROWS,
     }
@@ -285,7 +290,18 @@ impl<'a, const P: usize> Core<'a, P> {
         }
         let Some(first) = self.w.first() else { return };
         let (k, m, count) = (first.n_in(), self.block.m, strips.len());
-        let step = if first.takes_quantized() { BLOCK_K } else { BLOCK_K_FLOAT };
+        let few = m <= tile_rows(self.isa);
+        if few && count > 1 {
+            for strip in strips {
+                self.strips(space, expert, strip..strip + 1, out);
+            }
+            return;
+        }
+        let step = match first.takes_quantized() {
+            true if few => BLOCK_K_FEW,
+            true => BLOCK_K,
+            false => BLOCK_K_FLOAT,
+        };
         let panel_bytes = self.w.iter().map(|w| panel_bytes(w, step.min(k))).max().unwrap_or(0);
         let panels = space.panels.get(P * count * panel_bytes);
         let panel = |p: usize, s: usize| panels.wrapping_add((p * count + s) * panel_bytes);

@@ -1,4 +1,4 @@
-//! The few-rows core with AVX2: one tile of 16 outputs in two halves of eight, up to 4 activation rows a pass.
+//! The few-rows core with AVX2: one tile of 16 outputs in two halves of eight, 2 activation rows a pass (4 with AVX-VNNI).
 //!
 //! With AVX-VNNI four products are one `vpdpbusd`. Without, `vpmaddubsw` adds pairs of products in 16 bits, which saturates for codes
 //! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2).
@@ -14,8 +14,9 @@ use crate::packed::avx2::{ANY, GroupScales, PLAIN, unit};
 use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
 use crate::packed::{FloatKind, STRIP};
 
-/// Rows that a pass holds accumulators for.
-const PASS: usize = 4;
+/// Rows of a pass: with AVX-VNNI four have registers for their sums, without two. A tile stays in the first-level cache from pass to pass.
+const PASS: usize = 2;
+const PASS_VNNI: usize = 4;
 
 /// Prefetches `lines` lines at both distances.
 ///
@@ -157,8 +158,9 @@ pub(super) unsafe fn int_tile(
     vnni: bool,
 ) {
     let widest = layout.table.map_or((1 << layout.bits) - 1, |t| u32::from(t.into_iter().max().unwrap_or(0)));
-    for (pass, rows) in x.rows.chunks(PASS).enumerate() {
-        let first = pass * PASS;
+    let of = if vnni { PASS_VNNI } else { PASS };
+    for (pass, rows) in x.rows.chunks(of).enumerate() {
+        let first = pass * of;
         let t = Tile {
             layout,
             tile,
@@ -254,13 +256,12 @@ unsafe fn by_rows<
             1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
             2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
             _ if DOT == VNNI => {
-                padded::<PASS>(t, y, |t, y| {
-                    run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, PASS>(t, y, at);
+                padded::<PASS_VNNI>(t, y, |t, y| {
+                    run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, PASS_VNNI>(t, y, at);
                 });
             }
             1 => run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
-            2 => run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
-            _ => padded::<PASS>(t, y, |t, y| run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, PASS>(t, y, at)),
+            _ => run::<DOT, BITS, TABLE, SUB16, ASYM, SC, MB, PASS>(t, y, at),
         }
     }
 }
