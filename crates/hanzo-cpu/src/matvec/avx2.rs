@@ -7,37 +7,16 @@
 
 use std::arch::x86_64::*;
 
-use super::{IntRows, StripOut};
+use super::{IntRows, StripOut, Tile, prefetch};
 use crate::activations::GROUP_FLOATS;
-use crate::isa::{Ahead, ahead};
-use crate::packed::avx2::{ANY, GroupScales, PLAIN, unit};
-use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
+use crate::isa::ahead;
+use crate::packed::avx2::{GroupScales, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
 use crate::packed::{FloatKind, STRIP};
 
 /// Rows of a pass: with AVX-VNNI four have registers for their sums, without two. A tile stays in the first-level cache from pass to pass.
 const PASS: usize = 2;
 const PASS_VNNI: usize = 4;
-
-/// Prefetches `lines` lines at both distances.
-///
-/// # Safety
-/// None: a prefetch never faults.
-#[inline(always)]
-unsafe fn prefetch(ahead: Ahead, from: *const u8, lines: usize) {
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        if ahead.near > 0 {
-            for i in 0..lines {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast());
-            }
-        }
-        if ahead.far > 0 {
-            for i in 0..lines {
-                _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(ahead.far + 64 * i).cast());
-            }
-        }
-    }
-}
 
 /// The body of both: a macro, because the two differ in the instruction sets they are compiled for. Quads outermost, then rows, then the
 /// halves of the tile: a quad of weights is picked apart once, an activation is spread once.
@@ -63,11 +42,11 @@ macro_rules! body {
             for k0 in (0..$t.k).step_by(GROUP_ELEMS) {
                 let elems = GROUP_ELEMS.min($t.k - k0);
                 let part = if elems == GROUP_ELEMS { full } else { $t.layout.group(elems) };
-                prefetch($t.ahead, group, part.codes.div_ceil(64));
+                prefetch::<_MM_HINT_T1>($t.ahead, group, part.codes.div_ceil(64));
                 s.begin::<$SUB16>($t.layout, &part, group, elems);
                 for u in 0..elems / UNIT {
                     let planes = group.add(part.codes + u * 64 * $BITS as usize);
-                    prefetch($t.ahead, planes, $BITS as usize);
+                    prefetch::<_MM_HINT_T1>($t.ahead, planes, $BITS as usize);
                     let k = k0 + u * UNIT;
                     let mut w =
                         [unit::<$BITS, $TABLE>(planes, table), unit::<$BITS, $TABLE>(planes.add(32), table)];
@@ -161,77 +140,16 @@ pub(super) unsafe fn int_tile(
     let of = if vnni { PASS_VNNI } else { PASS };
     for (pass, rows) in x.rows.chunks(of).enumerate() {
         let first = pass * of;
-        let t = Tile {
-            layout,
-            tile,
-            k,
-            rows,
-            groups: x.groups,
-            init: &x.init[first * x.init_stride..],
-            init_stride: x.init_stride,
-            ahead: ahead(),
-        };
+        let t = Tile::new(layout, tile, k, x, first, rows);
         let y = &mut y[first..];
         // SAFETY: passed through.
         unsafe {
             if vnni {
-                by_format::<VNNI>(&t, y, at);
+                by_format!(by_rows, [VNNI], &t, y, at);
             } else if widest <= 129 {
-                by_format::<NARROW>(&t, y, at);
+                by_format!(by_rows, [NARROW], &t, y, at);
             } else {
-                by_format::<WIDE>(&t, y, at);
-            }
-        }
-    }
-}
-
-struct Tile<'a> {
-    layout: &'a Layout,
-    tile: *const u8,
-    k: usize,
-    rows: &'a [*const u8],
-    groups: usize,
-    init: &'a [i32],
-    init_stride: usize,
-    ahead: Ahead,
-}
-
-/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins.
-#[rustfmt::skip]
-unsafe fn by_format<const DOT: u8>(t: &Tile<'_>, y: &mut [[f32; STRIP]], at: usize) {
-    let l = t.layout;
-    let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
-    // SAFETY: passed through.
-    unsafe {
-        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
-            (1, true, false, false, PLAIN, 0) => by_rows::<DOT, 1, true, false, false, PLAIN, 0>(t, y, at),
-            (2, false, false, false, PLAIN, 0) => by_rows::<DOT, 2, false, false, false, PLAIN, 0>(t, y, at),
-            (2, false, true, true, 4, 4) => by_rows::<DOT, 2, false, true, true, 4, 4>(t, y, at),
-            (3, false, true, false, 6, 0) => by_rows::<DOT, 3, false, true, false, 6, 0>(t, y, at),
-            (3, true, false, false, 4, 0) => by_rows::<DOT, 3, true, false, false, 4, 0>(t, y, at),
-            (3, true, false, false, 5, 0) => by_rows::<DOT, 3, true, false, false, 5, 0>(t, y, at),
-            (3, true, true, false, 4, 0) => by_rows::<DOT, 3, true, true, false, 4, 0>(t, y, at),
-            (3, true, true, false, 5, 0) => by_rows::<DOT, 3, true, true, false, 5, 0>(t, y, at),
-            (4, false, false, false, PLAIN, 0) => by_rows::<DOT, 4, false, false, false, PLAIN, 0>(t, y, at),
-            (4, false, false, true, PLAIN, 0) => by_rows::<DOT, 4, false, false, true, PLAIN, 0>(t, y, at),
-            (4, false, false, true, 6, 6) => by_rows::<DOT, 4, false, false, true, 6, 6>(t, y, at),
-            (4, true, false, false, PLAIN, 0) => by_rows::<DOT, 4, true, false, false, PLAIN, 0>(t, y, at),
-            (4, true, false, false, 5, 0) => by_rows::<DOT, 4, true, false, false, 5, 0>(t, y, at),
-            (4, true, false, false, 6, 0) => by_rows::<DOT, 4, true, false, false, 6, 0>(t, y, at),
-            (4, true, true, false, 5, 0) => by_rows::<DOT, 4, true, true, false, 5, 0>(t, y, at),
-            (5, false, false, false, PLAIN, 0) => by_rows::<DOT, 5, false, false, false, PLAIN, 0>(t, y, at),
-            (5, false, false, true, PLAIN, 0) => by_rows::<DOT, 5, false, false, true, PLAIN, 0>(t, y, at),
-            (5, false, false, true, 6, 6) => by_rows::<DOT, 5, false, false, true, 6, 6>(t, y, at),
-            (6, false, true, false, 8, 0) => by_rows::<DOT, 6, false, true, false, 8, 0>(t, y, at),
-            (8, false, false, false, PLAIN, 0) => by_rows::<DOT, 8, false, false, false, PLAIN, 0>(t, y, at),
-            // Other scales: all of a group's are computed at its beginning.
-            (4, true, false, false, ..) => by_rows::<DOT, 4, true, false, false, ANY, 0>(t, y, at),
-            (4, true, true, false, ..) => by_rows::<DOT, 4, true, true, false, ANY, 0>(t, y, at),
-            (8, false, false, false, ..) => by_rows::<DOT, 8, false, false, false, ANY, 0>(t, y, at),
-            _ => {
-                let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
-                let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
-                super::scalar::int_tile(l, std::slice::from_raw_parts(tile, bytes), t.k, &x, at, y)
+                by_format!(by_rows, [WIDE], &t, y, at);
             }
         }
     }
@@ -413,7 +331,7 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
     unsafe {
         for k in 0..k {
             let from = tile.add(k * LANES * BYTES);
-            prefetch(ahead, from, 1);
+            prefetch::<_MM_HINT_T1>(ahead, from, 1);
             for h in 0..2 {
                 let from = from.add(8 * h * BYTES);
                 let w = if BYTES == 4 {

@@ -10,12 +10,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{IntRows, StripOut};
+use super::{IntRows, StripOut, Tile, prefetch};
 use crate::activations::GROUP_FLOATS;
-use crate::isa::{Ahead, ahead};
+use crate::isa::ahead;
 use crate::packed::FloatKind;
-use crate::packed::avx512::{ANY, GroupScales, PLAIN, unit};
-use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, Super, UNIT};
+use crate::packed::avx512::{GroupScales, unit};
+use crate::packed::layout::{GROUP_ELEMS, LANES, Layout, QUADS, UNIT};
 
 /// Rows that a pass holds accumulators for.
 const PASS: usize = 8;
@@ -34,70 +34,9 @@ pub(super) unsafe fn int_tile(
 ) {
     for (pass, rows) in x.rows.chunks(PASS).enumerate() {
         let first = pass * PASS;
-        let t = Tile {
-            layout,
-            tile,
-            k,
-            rows,
-            groups: x.groups,
-            init: &x.init[first * x.init_stride..],
-            init_stride: x.init_stride,
-            ahead: ahead(),
-        };
+        let t = Tile::new(layout, tile, k, x, first, rows);
         // SAFETY: passed through.
-        unsafe { by_format(&t, &mut y[first..], at) }
-    }
-}
-
-struct Tile<'a> {
-    layout: &'a Layout,
-    tile: *const u8,
-    k: usize,
-    rows: &'a [*const u8],
-    groups: usize,
-    init: &'a [i32],
-    init_stride: usize,
-    ahead: Ahead,
-}
-
-/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins.
-#[rustfmt::skip]
-unsafe fn by_format(t: &Tile<'_>, y: &mut [[f32; 2 * LANES]], at: usize) {
-    let l = t.layout;
-    let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
-    // SAFETY: passed through.
-    unsafe {
-        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
-            (1, true, false, false, PLAIN, 0) => by_rows::<1, true, false, false, PLAIN, 0>(t, y, at),
-            (2, false, false, false, PLAIN, 0) => by_rows::<2, false, false, false, PLAIN, 0>(t, y, at),
-            (2, false, true, true, 4, 4) => by_rows::<2, false, true, true, 4, 4>(t, y, at),
-            (3, false, true, false, 6, 0) => by_rows::<3, false, true, false, 6, 0>(t, y, at),
-            (3, true, false, false, 4, 0) => by_rows::<3, true, false, false, 4, 0>(t, y, at),
-            (3, true, false, false, 5, 0) => by_rows::<3, true, false, false, 5, 0>(t, y, at),
-            (3, true, true, false, 4, 0) => by_rows::<3, true, true, false, 4, 0>(t, y, at),
-            (3, true, true, false, 5, 0) => by_rows::<3, true, true, false, 5, 0>(t, y, at),
-            (4, false, false, false, PLAIN, 0) => by_rows::<4, false, false, false, PLAIN, 0>(t, y, at),
-            (4, false, false, true, PLAIN, 0) => by_rows::<4, false, false, true, PLAIN, 0>(t, y, at),
-            (4, false, false, true, 6, 6) => by_rows::<4, false, false, true, 6, 6>(t, y, at),
-            (4, true, false, false, PLAIN, 0) => by_rows::<4, true, false, false, PLAIN, 0>(t, y, at),
-            (4, true, false, false, 5, 0) => by_rows::<4, true, false, false, 5, 0>(t, y, at),
-            (4, true, false, false, 6, 0) => by_rows::<4, true, false, false, 6, 0>(t, y, at),
-            (4, true, true, false, 5, 0) => by_rows::<4, true, true, false, 5, 0>(t, y, at),
-            (5, false, false, false, PLAIN, 0) => by_rows::<5, false, false, false, PLAIN, 0>(t, y, at),
-            (5, false, false, true, PLAIN, 0) => by_rows::<5, false, false, true, PLAIN, 0>(t, y, at),
-            (5, false, false, true, 6, 6) => by_rows::<5, false, false, true, 6, 6>(t, y, at),
-            (6, false, true, false, 8, 0) => by_rows::<6, false, true, false, 8, 0>(t, y, at),
-            (8, false, false, false, PLAIN, 0) => by_rows::<8, false, false, false, PLAIN, 0>(t, y, at),
-            // Other scales: all of a group's are computed at its beginning.
-            (4, true, false, false, ..) => by_rows::<4, true, false, false, ANY, 0>(t, y, at),
-            (4, true, true, false, ..) => by_rows::<4, true, true, false, ANY, 0>(t, y, at),
-            (8, false, false, false, ..) => by_rows::<8, false, false, false, ANY, 0>(t, y, at),
-            _ => {
-                let (tile, bytes) = (t.tile, l.tile_bytes(t.k).unwrap_or(0));
-                let x = IntRows { rows: t.rows, groups: t.groups, init: t.init, init_stride: t.init_stride };
-                super::scalar::int_tile(l, std::slice::from_raw_parts(tile, bytes), t.k, &x, at, y)
-            }
-        }
+        unsafe { by_format!(by_rows, [], &t, &mut y[first..], at) }
     }
 }
 
@@ -159,11 +98,11 @@ unsafe fn run<
         for k0 in (0..t.k).step_by(GROUP_ELEMS) {
             let elems = GROUP_ELEMS.min(t.k - k0);
             let part = if elems == GROUP_ELEMS { full } else { t.layout.group(elems) };
-            prefetch(t.ahead, group, part.codes.div_ceil(64));
+            prefetch::<_MM_HINT_T2>(t.ahead, group, part.codes.div_ceil(64));
             s.begin::<SUB16>(t.layout, &part, group, elems);
             for u in 0..elems / UNIT {
                 let planes = group.add(part.codes + u * 64 * BITS as usize);
-                prefetch(t.ahead, planes, BITS as usize);
+                prefetch::<_MM_HINT_T2>(t.ahead, planes, BITS as usize);
                 let w = unit::<BITS, TABLE>(planes, table);
                 let k = k0 + u * UNIT;
                 let first = u * subs_per_unit;
@@ -199,27 +138,6 @@ unsafe fn run<
         }
         for (acc, y) in acc.into_iter().zip(y) {
             _mm512_storeu_ps(y[at..].as_mut_ptr(), acc);
-        }
-    }
-}
-
-/// Prefetches `lines` lines at both distances.
-///
-/// # Safety
-/// None: a prefetch never faults.
-#[inline(always)]
-unsafe fn prefetch(ahead: Ahead, from: *const u8, lines: usize) {
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        if ahead.near > 0 {
-            for i in 0..lines {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast());
-            }
-        }
-        if ahead.far > 0 {
-            for i in 0..lines {
-                _mm_prefetch::<_MM_HINT_T2>(from.wrapping_add(ahead.far + 64 * i).cast());
-            }
         }
     }
 }
@@ -307,7 +225,7 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
     unsafe {
         for k in 0..k {
             let w = tile.add(k * LANES * BYTES);
-            prefetch(ahead, w, 1);
+            prefetch::<_MM_HINT_T2>(ahead, w, 1);
             let w = floats::<BYTES, BF16>(w);
             for m in 0..M {
                 acc[m] = _mm512_fmadd_ps(w, _mm512_set1_ps(*rows[m].cast::<f32>().add(k)), acc[m]);

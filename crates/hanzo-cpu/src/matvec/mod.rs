@@ -3,6 +3,46 @@
 //! The unit of work is a strip of 32 outputs. Bound: the read bandwidth of the packed weights for up to about eight rows.
 #![allow(unsafe_code)]
 
+/// The stage that varies by format: width of codes, table, sub-blocks of 16, mins; then width of integer scales and mins. Calls `$rows` with
+/// these, after what else it is generic over; unsafe as that is.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_format {
+    ($rows:ident, [$($way:ident),*], $t:expr, $y:expr, $at:expr) => {{
+        use crate::packed::layout::Super;
+        use crate::packed::unpack::{ANY, PLAIN};
+        let (t, y, at): (&$crate::matvec::Tile<'_>, _, _) = ($t, $y, $at);
+        let l = t.layout;
+        let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
+        match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
+            (1, true, false, false, PLAIN, 0) => $rows::<$($way,)* 1, true, false, false, PLAIN, 0>(t, y, at),
+            (2, false, false, false, PLAIN, 0) => $rows::<$($way,)* 2, false, false, false, PLAIN, 0>(t, y, at),
+            (2, false, true, true, 4, 4) => $rows::<$($way,)* 2, false, true, true, 4, 4>(t, y, at),
+            (3, false, true, false, 6, 0) => $rows::<$($way,)* 3, false, true, false, 6, 0>(t, y, at),
+            (3, true, false, false, 4, 0) => $rows::<$($way,)* 3, true, false, false, 4, 0>(t, y, at),
+            (3, true, false, false, 5, 0) => $rows::<$($way,)* 3, true, false, false, 5, 0>(t, y, at),
+            (3, true, true, false, 4, 0) => $rows::<$($way,)* 3, true, true, false, 4, 0>(t, y, at),
+            (3, true, true, false, 5, 0) => $rows::<$($way,)* 3, true, true, false, 5, 0>(t, y, at),
+            (4, false, false, false, PLAIN, 0) => $rows::<$($way,)* 4, false, false, false, PLAIN, 0>(t, y, at),
+            (4, false, false, true, PLAIN, 0) => $rows::<$($way,)* 4, false, false, true, PLAIN, 0>(t, y, at),
+            (4, false, false, true, 6, 6) => $rows::<$($way,)* 4, false, false, true, 6, 6>(t, y, at),
+            (4, true, false, false, PLAIN, 0) => $rows::<$($way,)* 4, true, false, false, PLAIN, 0>(t, y, at),
+            (4, true, false, false, 5, 0) => $rows::<$($way,)* 4, true, false, false, 5, 0>(t, y, at),
+            (4, true, false, false, 6, 0) => $rows::<$($way,)* 4, true, false, false, 6, 0>(t, y, at),
+            (4, true, true, false, 5, 0) => $rows::<$($way,)* 4, true, true, false, 5, 0>(t, y, at),
+            (5, false, false, false, PLAIN, 0) => $rows::<$($way,)* 5, false, false, false, PLAIN, 0>(t, y, at),
+            (5, false, false, true, PLAIN, 0) => $rows::<$($way,)* 5, false, false, true, PLAIN, 0>(t, y, at),
+            (5, false, false, true, 6, 6) => $rows::<$($way,)* 5, false, false, true, 6, 6>(t, y, at),
+            (6, false, true, false, 8, 0) => $rows::<$($way,)* 6, false, true, false, 8, 0>(t, y, at),
+            (8, false, false, false, PLAIN, 0) => $rows::<$($way,)* 8, false, false, false, PLAIN, 0>(t, y, at),
+            // Other scales: all of a group's are computed at its beginning.
+            (4, true, false, false, ..) => $rows::<$($way,)* 4, true, false, false, ANY, 0>(t, y, at),
+            (4, true, true, false, ..) => $rows::<$($way,)* 4, true, true, false, ANY, 0>(t, y, at),
+            (8, false, false, false, ..) => $rows::<$($way,)* 8, false, false, false, ANY, 0>(t, y, at),
+            _ => t.portable(y, at),
+        }
+    }};
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -11,6 +51,8 @@ mod scalar;
 
 use crate::contract::{Finish, Rows};
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{Ahead, ahead};
 use crate::packed::layout::{LANES, Layout};
 use crate::packed::{FloatKind, Kind, PackedMatrix, STRIP};
 
@@ -126,6 +168,68 @@ pub(crate) fn push_init(layout: &Layout, sums: &[i16], init: &mut Vec<i32>) {
         init.extend(
             sums.as_chunks::<2>().0.iter().map(|&[a, b]| -layout.offset * (i32::from(a) + i32::from(b))),
         );
+    }
+}
+
+/// A tile of 16 outputs, and the rows of a pass over it.
+#[cfg(target_arch = "x86_64")]
+struct Tile<'a> {
+    layout: &'a Layout,
+    tile: *const u8,
+    k: usize,
+    rows: &'a [*const u8],
+    groups: usize,
+    init: &'a [i32],
+    init_stride: usize,
+    ahead: Ahead,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<'a> Tile<'a> {
+    /// With `rows` of `x`, which begin at its row `first`.
+    fn new(
+        layout: &'a Layout,
+        tile: *const u8,
+        k: usize,
+        x: &IntRows<'a>,
+        first: usize,
+        rows: &'a [*const u8],
+    ) -> Self {
+        let init = &x.init[first * x.init_stride..];
+        Tile { layout, tile, k, rows, groups: x.groups, init, init_stride: x.init_stride, ahead: ahead() }
+    }
+
+    /// By the portable core, for formats that no other has.
+    ///
+    /// # Safety
+    /// All pointers must be what they are said to be.
+    unsafe fn portable(&self, y: &mut [[f32; STRIP]], at: usize) {
+        let bytes = self.layout.tile_bytes(self.k).unwrap_or(0);
+        let x =
+            IntRows { rows: self.rows, groups: self.groups, init: self.init, init_stride: self.init_stride };
+        // SAFETY: passed through.
+        unsafe {
+            scalar::int_tile(self.layout, std::slice::from_raw_parts(self.tile, bytes), self.k, &x, at, y)
+        }
+    }
+}
+
+/// Prefetches `lines` lines at both distances, the far ones to the level that `FAR` hints at.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch<const FAR: i32>(ahead: Ahead, from: *const u8, lines: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    if ahead.near > 0 {
+        for i in 0..lines {
+            // SAFETY: a prefetch never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead.near + 64 * i).cast()) };
+        }
+    }
+    if ahead.far > 0 {
+        for i in 0..lines {
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<FAR>(from.wrapping_add(ahead.far + 64 * i).cast()) };
+        }
     }
 }
 

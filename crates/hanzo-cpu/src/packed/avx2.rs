@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::layout::{GROUP_ELEMS, GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
-use super::unpack::Scales;
+use super::unpack::{ANY, PLAIN, Scales};
 
 /// Items 2v and 2v + 1, one a 128-bit lane, of the `N` in a plane of `P` bits.
 ///
@@ -77,11 +77,6 @@ unsafe fn halves(at: *const u8) -> __m256 {
     // SAFETY: the caller's promise.
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }
-
-/// [`GroupScales`] of formats whose super-scale is an f16 and that have no integer scales.
-pub(crate) const PLAIN: u32 = 0;
-/// [`GroupScales`] of any format: all are computed when the group begins.
-pub(crate) const ANY: u32 = u32::MAX;
 
 /// Integer scales and mins, a byte each, signed: `[sub-block][row]`. Those of eight bits have an offset of 128, mins at most seven bits.
 #[repr(C, align(64))]
@@ -380,33 +375,13 @@ pub(crate) unsafe fn unit<const BITS: u32, const TABLE: bool>(
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::numeric::{Random, weights};
-    use crate::packed::{Kind, PackedMatrix};
-    use crate::pool::Pool;
-    use hanzo_quant::QuantType;
+    use crate::packed::unpack::check_scales;
 
     #[test]
     fn scales_are_those_of_the_portable_path() {
-        if !Isa::Avx2.is_available() {
-            return;
-        }
-        let pool = Pool::new(1).unwrap();
-        let mut rng = Random(1);
-        for &ty in QuantType::ALL {
-            let format = ty.format();
-            for k in [format.elems.max(32), 256] {
-                let raw = weights(format, 16 * k, &mut rng);
-                let w = PackedMatrix::pack(format, 16, k, &raw[..], &pool, None).unwrap();
-                let Kind::Int(layout) = w.kind() else { continue };
-                let at = layout.group(k);
-                // SAFETY: one whole group.
-                let group = unsafe { std::slice::from_raw_parts(w.tile(0, 0), at.bytes) };
-                let (mut want, mut got) = (Scales::default(), Scales::default());
-                crate::packed::unpack::scales(layout, group, k, &mut want);
-                // SAFETY: the machine has it; one whole group.
-                unsafe { scales(layout, &at, group.as_ptr(), k, &mut got) };
-                assert_eq!((got.scale, got.min), (want.scale, want.min), "{ty} {k}");
-            }
+        if Isa::Avx2.is_available() {
+            // SAFETY: the machine has it; one whole group.
+            check_scales(|layout, at, group, k, out| unsafe { scales(layout, at, group.as_ptr(), k, out) });
         }
     }
 }

@@ -14,6 +14,11 @@ pub(crate) struct Scales {
     pub(crate) min: [[f32; LANES]; 16],
 }
 
+/// Width of the integer scales of formats whose super-scale is an f16 and that have none, where vector paths are generic over it.
+pub(crate) const PLAIN: u32 = 0;
+/// The same for any format: all scales are computed when a group begins.
+pub(crate) const ANY: u32 = u32::MAX;
+
 impl Default for Scales {
     fn default() -> Self {
         Scales { scale: [[0.0; LANES]; 16], min: [[0.0; LANES]; 16] }
@@ -134,6 +139,30 @@ pub(crate) fn group_row(layout: &Layout, group: &[u8], lane: usize, out: &mut [f
                 let product = scale * code as f32;
                 *out = if layout.asymmetric { product - min } else { product };
             }
+        }
+    }
+}
+
+/// Compares `read`, which is given a layout, a group of it (and its offsets and elements), with [`scales`], for all formats.
+#[cfg(test)]
+pub(super) fn check_scales(read: impl Fn(&Layout, &super::layout::GroupLayout, &[u8], usize, &mut Scales)) {
+    use crate::numeric::{Random, weights};
+
+    let pool = crate::pool::Pool::new(1).unwrap();
+    let mut rng = Random(1);
+    for &ty in hanzo_quant::QuantType::ALL {
+        let format = ty.format();
+        for k in [format.elems.max(32), 256] {
+            let raw = weights(format, 16 * k, &mut rng);
+            let w = super::PackedMatrix::pack(format, 16, k, &raw[..], &pool, None).unwrap();
+            let super::Kind::Int(layout) = w.kind() else { continue };
+            let at = layout.group(k);
+            // SAFETY: one whole group.
+            let group = unsafe { std::slice::from_raw_parts(w.tile(0, 0), at.bytes) };
+            let (mut want, mut got) = (Scales::default(), Scales::default());
+            scales(layout, group, k, &mut want);
+            read(layout, &at, group, k, &mut got);
+            assert_eq!((got.scale, got.min), (want.scale, want.min), "{ty} {k}");
         }
     }
 }
