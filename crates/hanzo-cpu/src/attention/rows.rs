@@ -22,6 +22,8 @@ const LANE: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12
 
 /// Rows from which a tile is widened once for all of them.
 const PANEL_ROWS: usize = 9;
+/// Rows that share a tile's values at least, where that many see some of them: those of a register tile.
+const SHARING: usize = 6;
 
 /// One attention of a step.
 #[derive(Clone, Copy)]
@@ -60,8 +62,8 @@ pub(crate) enum Out<'a> {
 pub(crate) struct Scratch {
     /// Query rows.
     q: Vec<usize>,
-    /// The same rotated, where the keys are.
-    rotated: Vec<f32>,
+    /// The same one after the other, rotated where the keys are.
+    queries: Vec<f32>,
     /// Scores, then weights, 64 a row.
     scores: Vec<f32>,
     /// A chunk's weighted sums, `v_stride` a row; greatest scores; sums of weights, 16 lanes a row.
@@ -82,7 +84,7 @@ impl Scratch {
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         let floats = [
-            &self.rotated,
+            &self.queries,
             &self.scores,
             &self.o,
             &self.m,
@@ -166,8 +168,9 @@ impl<E: Elem> Kernel for Run<'_, E> {
                 self.scratch.q.push(self.a.q.wrapping_add((row + g) * record.k_dim) as usize);
             }
         }
-        if record.kv_type == KvType::Int8 {
-            self.rotate_queries(record.k_dim);
+        let rotated = record.kv_type == KvType::Int8;
+        if rotated || rows >= PANEL_ROWS {
+            self.copy_queries(record.k_dim, rotated);
         }
         self.scratch.all_l[..rows].fill(0.0);
         for chunk in item.chunks.0..item.chunks.1 {
@@ -205,17 +208,20 @@ impl<E: Elem> Kernel for Run<'_, E> {
 }
 
 impl<E: Elem> Run<'_, E> {
-    /// Brings the queries to where the keys are.
+    /// Copies the queries together, rotated if keys are. In place they lie a row of all heads apart, which for many models is a power of two: a
+    /// hundred rows of one head then share a few sets of the second-level cache and come from the third with every tile of keys.
     #[inline(always)]
-    fn rotate_queries(&mut self, k_dim: usize) {
-        let Scratch { q, rotated, .. } = &mut *self.scratch;
-        rotated.clear();
+    fn copy_queries(&mut self, k_dim: usize, rotated: bool) {
+        let Scratch { q, queries, .. } = &mut *self.scratch;
+        queries.clear();
         for q in q.iter() {
             // SAFETY: each is the address of `k_dim` elements of the step's queries.
-            rotated.extend_from_slice(unsafe { std::slice::from_raw_parts(*q as *const f32, k_dim) });
+            queries.extend_from_slice(unsafe { std::slice::from_raw_parts(*q as *const f32, k_dim) });
         }
-        for (q, row) in q.iter_mut().zip(rotated.chunks_exact_mut(k_dim)) {
-            rotate(row);
+        for (q, row) in q.iter_mut().zip(queries.chunks_exact_mut(k_dim)) {
+            if rotated {
+                rotate(row);
+            }
             *q = row.as_ptr() as usize;
         }
     }
@@ -263,7 +269,7 @@ impl<E: Elem> Run<'_, E> {
                 let panel = Panel {
                     keys: self.scratch.keys.as_ptr(),
                     values: self.scratch.values.as_ptr(),
-                    v_stride: record.v_stride,
+                    k_dim: record.k_dim,
                 };
                 // SAFETY: `source` has these blocks; the panel was reserved.
                 unsafe {
@@ -341,7 +347,12 @@ impl<E: Elem> Run<'_, E> {
                 };
                 weights.update(s, a.scale, a.softcap);
             }
-            // Rows that see the same keys share the values.
+            let values = Values {
+                p,
+                o: scratch.o.as_mut_ptr(),
+                v_stride: record.v_stride,
+            };
+            // Rows that see the same keys share the values; where few do, several tokens' rows share those that all of them see.
             let mut row = active.start;
             while row < active.end {
                 let keys = seen(token(row));
@@ -349,9 +360,22 @@ impl<E: Elem> Run<'_, E> {
                 while end < active.end && seen(token(end)) == keys {
                     end += a.group;
                 }
-                let o = scratch.o.as_mut_ptr().add(row * record.v_stride);
-                let vectors = record.v_stride / LANES;
-                weigh(s, source, p.add(row * TILE), end - row, keys, vectors, o, record.v_stride);
+                let mut shared = keys;
+                while end < active.end && end - row < SHARING {
+                    let next = seen(token(end));
+                    shared = (shared.0.max(next.0), shared.1.min(next.1));
+                    end += a.group;
+                }
+                if shared.0 >= shared.1 {
+                    (end, shared) = (row + a.group, keys);
+                }
+                for own in (row..end).step_by(a.group) {
+                    values.add(s, source, own..own + a.group, (seen(token(own)).0, shared.0));
+                }
+                values.add(s, source, row..end, shared);
+                for own in (row..end).step_by(a.group) {
+                    values.add(s, source, own..own + a.group, (shared.1, seen(token(own)).1));
+                }
                 row = end;
             }
         }
@@ -441,6 +465,31 @@ impl<E: Elem> Run<'_, E> {
                     unsafe { activations.quantize_group_shared(self.isa, row, first / GROUP + g, x) };
                 }
             }
+        }
+    }
+}
+
+/// Weights of all rows, and the sums of values that they go to.
+struct Values {
+    p: *const f32,
+    o: *mut f32,
+    v_stride: usize,
+}
+
+impl Values {
+    /// Adds the values of `keys`, if any, to the sums of `rows`.
+    ///
+    /// # Safety
+    /// As `weigh`, for each of the rows. (No closure: those are compiled without the instruction set.)
+    #[inline(always)]
+    unsafe fn add<S: Simd, M: Source>(&self, s: S, source: M, rows: Range<usize>, keys: (usize, usize)) {
+        if keys.0 >= keys.1 {
+            return;
+        }
+        // SAFETY: passed through.
+        unsafe {
+            let (p, o) = (self.p.add(rows.start * TILE), self.o.add(rows.start * self.v_stride));
+            weigh(s, source, p, rows.len(), keys, self.v_stride / LANES, o, self.v_stride);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Both are `C[R][B vectors] += A[R][k] · M[k][B vectors]` with `k` ascending and one accumulator an element: a vector of `M` is
 //! loaded (and widened) once for `R` rows, an element of `A` is broadcast from memory. Wide registers hold 6 × 4 vectors, narrow
-//! ones 2 × 2.
+//! ones 6 × 1, vector by vector over all rows so that a vector's slice of `M` stays in the first-level cache; what is left of the
+//! rows goes 2 × 2.
 
 use super::kv::Record;
 use super::{BLOCKS, TILE};
@@ -12,6 +13,9 @@ use crate::simd::{LANES, Simd};
 /// ahead in the second level: it would not fit the first beside the present one.
 const NEAR: usize = 512;
 const NEAR_TOKENS: usize = 4;
+
+/// Rows of a register tile of narrow registers: 12 accumulators, the weights' two and a broadcast.
+const NARROW_ROWS: usize = 6;
 
 /// Where a tile's keys and values come from.
 pub(super) trait Source: Copy {
@@ -109,24 +113,37 @@ impl<E: Elem> Source for Blocks<E> {
     }
 }
 
-/// A tile that was widened to f32: keys `[k_dim][64]`, values `[64][v_stride]`.
+/// A tile that was widened to f32, a slice a vector: keys `[4][k_dim][16]`, values `[v_stride / 16][64][16]`.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub(super) keys: *const f32,
     pub(super) values: *const f32,
-    pub(super) v_stride: usize,
+    pub(super) k_dim: usize,
+}
+
+impl Panel {
+    /// First element of dimension `d` of block `b`'s keys.
+    #[inline(always)]
+    fn key_at(k_dim: usize, d: usize, b: usize) -> usize {
+        (b * k_dim + d) * LANES
+    }
+    /// First element of vector `i` of key `t`'s value.
+    #[inline(always)]
+    fn value_at(t: usize, i: usize) -> usize {
+        (i * TILE + t) * LANES
+    }
 }
 
 impl Source for Panel {
     #[inline(always)]
     unsafe fn key<S: Simd>(self, s: S, d: usize, b: usize) -> S::F {
         // SAFETY: the caller's promise.
-        unsafe { s.load(self.keys.add(d * TILE + b * LANES)) }
+        unsafe { s.load(self.keys.add(Panel::key_at(self.k_dim, d, b))) }
     }
     #[inline(always)]
     unsafe fn value<S: Simd>(self, s: S, t: usize, i: usize) -> S::F {
         // SAFETY: the caller's promise.
-        unsafe { s.load(self.values.add(t * self.v_stride + i * LANES)) }
+        unsafe { s.load(self.values.add(Panel::value_at(t, i))) }
     }
     #[inline(always)]
     unsafe fn prefetch_key<S: Simd>(self, _: S, _: usize) {}
@@ -152,12 +169,12 @@ pub(super) unsafe fn widen<S: Simd, E: Elem>(
     unsafe {
         for b in blocks.0..blocks.1 {
             for d in 0..record.k_dim {
-                s.store(source.key(s, d, b), keys.add(d * TILE + b * LANES));
+                s.store(source.key(s, d, b), keys.add(Panel::key_at(record.k_dim, d, b)));
             }
         }
         for t in tokens.0..tokens.1 {
             for i in 0..record.v_stride / LANES {
-                s.store(source.value(s, t, i), values.add(t * record.v_stride + i * LANES));
+                s.store(source.value(s, t, i), values.add(Panel::value_at(t, i)));
             }
         }
     }
@@ -213,7 +230,17 @@ pub(super) unsafe fn scores<S: Simd, M: Source>(
     half: bool,
     out: *mut f32,
 ) {
-    let mut at = 0;
+    let mut at = if S::WIDE { 0 } else { q.len() / NARROW_ROWS * NARROW_ROWS };
+    for b in 0..if half { BLOCKS / 2 } else { BLOCKS } {
+        for row in (0..at).step_by(NARROW_ROWS) {
+            // SAFETY: whole tiles of rows.
+            unsafe {
+                let q = *q.as_ptr().add(row).cast::<[*const f32; NARROW_ROWS]>();
+                let fetch = row == 0 && b == 0;
+                score_tile::<S, M, NARROW_ROWS, 1>(s, source, q, k_dim, b, out.add(row * TILE), fetch);
+            }
+        }
+    }
     while at < q.len() {
         let left = q.len() - at;
         // SAFETY: the caller's promise; each arm takes as many rows as it names.
@@ -305,7 +332,17 @@ pub(super) unsafe fn weigh<S: Simd, M: Source>(
     o: *mut f32,
     o_stride: usize,
 ) {
-    let mut at = 0;
+    let mut at = if S::WIDE { 0 } else { n / NARROW_ROWS * NARROW_ROWS };
+    for i in 0..if at == 0 { 0 } else { vectors } {
+        for row in (0..at).step_by(NARROW_ROWS) {
+            // SAFETY: whole tiles of rows.
+            unsafe {
+                let (p, o) = (p.add(row * TILE), o.add(row * o_stride));
+                let fetch = row == 0 && i == 0;
+                weigh_tile::<S, M, NARROW_ROWS, 1>(s, source, p, tokens, i, o, o_stride, fetch);
+            }
+        }
+    }
     while at < n {
         let left = n - at;
         // SAFETY: the caller's promise; each arm takes as many rows and vectors as it names.
