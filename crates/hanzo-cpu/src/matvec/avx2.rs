@@ -1,7 +1,8 @@
 //! The few-rows core with AVX2: one tile of 16 outputs in two halves of eight, 2 activation rows a pass (4 with AVX-VNNI).
 //!
 //! With AVX-VNNI four products are one `vpdpbusd`. Without, `vpmaddubsw` adds pairs of products in 16 bits, which saturates for codes
-//! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2).
+//! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2). Where they
+//! come from a table, none of which has −128, the activations' sign is moved to them: `|a|` is computed for both halves at once.
 // Loops over lanes and rows index: iterator chains are not unrolled in functions of another instruction set.
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
@@ -27,15 +28,15 @@ macro_rules! body {
         let per = QUADS / per_unit;
         let full = $t.layout.group(GROUP_ELEMS);
         // Wide codes are multiplied signed: no offset to start from. Neither where there are mins.
-        let (wide, offset) = ($DOT == WIDE, $t.layout.offset);
+        let (wide, offset) = ($DOT == WIDE || $DOT == SIGNED, $t.layout.offset);
         // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
         unsafe {
             let mut s = GroupScales::<$SC, $MB>::new($t.layout);
-            let signed = |t: [u8; 16]| t.map(|u| if wide { (i32::from(u) - offset) as u8 } else { u });
             let table = $t.layout.table.map_or(_mm256_setzero_si256(), |t| {
-                _mm256_broadcastsi128_si256(_mm_loadu_si128(signed(t).as_ptr().cast()))
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(t.as_ptr().cast()))
             });
-            let sign = _mm256_set1_epi8(if wide && !$TABLE { offset as i8 } else { 0 });
+            let sign = _mm256_set1_epi8(offset as i8);
+            let table = if $DOT == SIGNED { _mm256_sub_epi8(table, sign) } else { table };
             let init: [*const i32; $M] = std::array::from_fn(|m| $t.init.as_ptr().add(m * $t.init_stride));
             let mut acc = [[_mm256_setzero_ps(); 2]; $M];
             let mut group = $t.tile;
@@ -50,7 +51,7 @@ macro_rules! body {
                     let k = k0 + u * UNIT;
                     let mut w =
                         [unit::<$BITS, $TABLE>(planes, table), unit::<$BITS, $TABLE>(planes.add(32), table)];
-                    if wide && !$TABLE {
+                    if $DOT == WIDE {
                         for w in w.as_flattened_mut() {
                             *w = _mm256_sub_epi8(*w, sign);
                         }
@@ -66,7 +67,8 @@ macro_rules! body {
                         }
                         let mut sums = [[_mm256_setzero_si256(); 2]; $M];
                         for i in 0..per {
-                            let q = half * per + i;
+                            // Quads of one load one after the other: nothing is spilled.
+                            let q = if $BITS & 4 > 0 && !$SUB16 { i % 2 * 4 + i / 2 } else { half * per + i };
                             for m in 0..$M {
                                 let a = rows[m].add(k).cast::<i32>().add(q);
                                 let a = _mm256_set1_epi32(a.read_unaligned());
@@ -121,7 +123,15 @@ macro_rules! body {
 /// How four products a lane are added up.
 const VNNI: u8 = 0;
 const NARROW: u8 = 1;
+/// Plain codes of more than 7 bits: signed.
 const WIDE: u8 = 2;
+/// Codes of a table, none above [`FOURS_WIDEST`]: four sums stay in 16 bits.
+const FOURS: u8 = 3;
+/// Codes of a table with wider ones, none −128: signed, with the sign of the activations moved to them.
+const SIGNED: u8 = 4;
+
+/// The widest code of which 16 bits hold four sums of two products, at 127 each.
+const FOURS_WIDEST: u32 = i16::MAX as u32 / (4 * 2 * 127);
 
 /// Outputs `at..at + 16` of every row, for a block format.
 ///
@@ -146,8 +156,12 @@ pub(super) unsafe fn int_tile(
         unsafe {
             if vnni {
                 by_format!(by_rows, [VNNI], &t, y, at);
+            } else if layout.table.is_some() && widest <= FOURS_WIDEST {
+                by_format!(by_rows, [FOURS], &t, y, at);
             } else if widest <= 129 {
                 by_format!(by_rows, [NARROW], &t, y, at);
+            } else if layout.table.is_some() && layout.offset < 128 {
+                by_format!(by_rows, [SIGNED], &t, y, at);
             } else {
                 by_format!(by_rows, [WIDE], &t, y, at);
             }
@@ -170,6 +184,10 @@ unsafe fn by_rows<
 ) {
     // SAFETY: passed through.
     unsafe {
+        // Ways that no format of these constants takes are not compiled.
+        if TABLE && DOT == WIDE || !TABLE && (DOT == FOURS || DOT == SIGNED) || BITS < 8 && DOT == WIDE {
+            return t.portable(y, at);
+        }
         match t.rows.len() {
             1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
             2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
@@ -251,6 +269,7 @@ unsafe fn run<
     let ones = _mm256_set1_epi16(1);
     // Sums of products that 16 bits hold: two at 127 times the widest code each.
     let span = match BITS {
+        _ if DOT == FOURS => 4,
         _ if DOT == WIDE || TABLE => 1,
         5 => 4,
         6 => 2,
@@ -259,10 +278,10 @@ unsafe fn run<
     };
     macro_rules! dot {
         ($idot:expr, $sums:expr, $w:expr, $a:expr, $i:expr, $count:expr) => {{
-            let pairs = if DOT == WIDE {
-                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
-            } else {
-                _mm256_maddubs_epi16($w, $a)
+            let pairs = match DOT {
+                WIDE => _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w)),
+                SIGNED => _mm256_maddubs_epi16(_mm256_abs_epi8($a), _mm256_sign_epi8($w, $a)),
+                _ => _mm256_maddubs_epi16($w, $a),
             };
             $sums = if $i % span == 0 { pairs } else { _mm256_add_epi16($sums, pairs) };
             if $i % span == span - 1 || $i == $count - 1 {
