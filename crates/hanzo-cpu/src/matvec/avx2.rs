@@ -292,85 +292,111 @@ unsafe fn run<
     body!(dot, DOT, BITS, TABLE, SUB16, ASYM, SC, MB, M, t, y, at)
 }
 
-/// Outputs `at..at + 16` of every row, for a float format.
+/// The 32 outputs of every row, for a float format.
 ///
 /// # Safety
-/// Needs AVX2, FMA and F16C; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
-pub(super) unsafe fn float_tile(
+/// Needs AVX2, FMA and F16C; `tiles` must be tiles of `k` elements of this kind, and the rows `k` floats each.
+pub(super) unsafe fn float_strip(
     kind: FloatKind,
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut StripOut,
 ) {
     for (rows, y) in rows.chunks(4).zip(y.chunks_mut(4)) {
         // SAFETY: passed through.
         unsafe {
             match kind {
-                FloatKind::F32 => float_rows::<4, false>(tile, k, rows, at, y),
-                FloatKind::F16 => float_rows::<2, false>(tile, k, rows, at, y),
-                FloatKind::Bf16 => float_rows::<2, true>(tile, k, rows, at, y),
+                FloatKind::F32 => float_rows::<4, false>(tiles, k, rows, y),
+                FloatKind::F16 => float_rows::<2, false>(tiles, k, rows, y),
+                FloatKind::Bf16 => float_rows::<2, true>(tiles, k, rows, y),
             }
         }
     }
 }
 
+/// An output is one chain of fmas, each waiting for the one before: both tiles at once where registers allow, four chains a row.
 unsafe fn float_rows<const BYTES: usize, const BF16: bool>(
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut [[f32; STRIP]],
 ) {
     // SAFETY: passed through.
     unsafe {
         match rows.len() {
-            1 => float_run::<BYTES, BF16, 1>(tile, k, rows, at, y),
-            2 => float_run::<BYTES, BF16, 2>(tile, k, rows, at, y),
-            3 => float_run::<BYTES, BF16, 3>(tile, k, rows, at, y),
-            4 => float_run::<BYTES, BF16, 4>(tile, k, rows, at, y),
+            1 => float_run::<BYTES, BF16, 1, 2>(tiles, k, rows, 0, y),
+            2 => float_run::<BYTES, BF16, 2, 2>(tiles, k, rows, 0, y),
+            3 => float_run::<BYTES, BF16, 3, 2>(tiles, k, rows, 0, y),
+            4 => {
+                for (half, tile) in tiles.into_iter().enumerate() {
+                    float_run::<BYTES, BF16, 4, 1>([tile], k, rows, half * LANES, y);
+                }
+            }
             _ => {}
         }
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
-    tile: *const u8,
+unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const T: usize>(
+    tiles: [*const u8; T],
     k: usize,
     rows: &[*const u8],
     at: usize,
     y: &mut [[f32; STRIP]],
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
-    let mut acc = [[_mm256_setzero_ps(); 2]; M];
+    let mut acc = [[[_mm256_setzero_ps(); 2]; T]; M];
     let ahead = ahead();
-    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
-    unsafe {
-        for k in 0..k {
-            let from = tile.add(k * LANES * BYTES);
-            prefetch::<_MM_HINT_T1>(ahead, from, 1);
-            for h in 0..2 {
-                let from = from.add(8 * h * BYTES);
-                let w = if BYTES == 4 {
-                    _mm256_loadu_ps(from.cast())
-                } else if BF16 {
-                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-                } else {
-                    _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
-                };
-                for m in 0..M {
-                    let x = _mm256_set1_ps(*rows[m].cast::<f32>().add(k));
-                    acc[m][h] = _mm256_fmadd_ps(w, x, acc[m][h]);
+    macro_rules! step {
+        ($k:expr) => {{
+            let k = $k;
+            let mut x = [_mm256_setzero_ps(); M];
+            for m in 0..M {
+                x[m] = _mm256_set1_ps(*rows[m].cast::<f32>().add(k));
+            }
+            for t in 0..T {
+                for h in 0..2 {
+                    let from = tiles[t].add((k * LANES + 8 * h) * BYTES);
+                    let w = if BYTES == 4 {
+                        _mm256_loadu_ps(from.cast())
+                    } else if BF16 {
+                        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                    } else {
+                        _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
+                    };
+                    for m in 0..M {
+                        acc[m][t][h] = _mm256_fmadd_ps(w, x[m], acc[m][t][h]);
+                    }
                 }
             }
+        }};
+    }
+    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+    unsafe {
+        // A line of the tile at a time.
+        let line = 64 / (LANES * BYTES);
+        let lines = k / line;
+        for l in 0..lines {
+            for tile in &tiles {
+                prefetch::<_MM_HINT_T1>(ahead, tile.add(64 * l), 1);
+            }
+            for i in 0..line {
+                step!(l * line + i);
+            }
+        }
+        for k in lines * line..k {
+            step!(k);
         }
         for (acc, y) in acc.into_iter().zip(y) {
-            let y: *mut f32 = y[at..at + LANES].as_mut_ptr();
-            _mm256_storeu_ps(y, acc[0]);
-            _mm256_storeu_ps(y.add(8), acc[1]);
+            let y: *mut f32 = y[at..at + T * LANES].as_mut_ptr();
+            for t in 0..T {
+                for h in 0..2 {
+                    _mm256_storeu_ps(y.add(t * LANES + 8 * h), acc[t][h]);
+                }
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ mod scalar;
 use crate::contract::{Finish, Rows};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
-use crate::isa::{Ahead, ahead};
+use crate::isa::{Ahead, Vectors, ahead};
 use crate::packed::layout::{LANES, Layout};
 use crate::packed::{FloatKind, Kind, PackedMatrix, STRIP};
 
@@ -277,16 +277,20 @@ fn float_strip(
     rows: &[*const u8],
     y: &mut StripOut,
 ) {
-    for half in 0..2 {
-        let tile = w.tile(expert, 2 * strip + half);
-        let at = half * LANES;
+    let tiles = [0, 1].map(|half| w.tile(expert, 2 * strip + half));
+    #[cfg(target_arch = "x86_64")]
+    if matches!(isa.vectors(), Vectors::Avx2 { .. }) {
         // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
+        unsafe { avx2::float_strip(kind, tiles, w.n_in(), rows, y) };
+        return;
+    }
+    for (half, tile) in tiles.into_iter().enumerate() {
+        let at = half * LANES;
+        // SAFETY: as above.
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 | Isa::Amx => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 | Isa::AvxVnni => avx2::float_tile(kind, tile, w.n_in(), rows, at, y),
                 _ => {
                     let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
                     scalar::float_tile(kind, tile, w.n_in(), rows, at, y);
