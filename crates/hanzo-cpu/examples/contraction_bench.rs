@@ -284,8 +284,8 @@ impl Bench {
 }
 
 fn pack_copy(like: &PackedMatrix, ty: QuantType, pool: &Pool) -> PackedMatrix {
-    // Zero weights cost the same as others, and need no random bytes.
-    let bytes = vec![0u8; ty.row_bytes(like.n_in()).unwrap() * like.n_out()];
+    // Equal weights cost the same as others, and need no random bytes; not zeros, which would make some formats' scales subnormal floats.
+    let bytes = vec![0x38u8; ty.row_bytes(like.n_in()).unwrap() * like.n_out()];
     PackedMatrix::pack(ty.format(), like.n_out(), like.n_in(), &bytes[..], pool, None).unwrap()
 }
 

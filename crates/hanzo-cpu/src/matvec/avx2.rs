@@ -1,7 +1,8 @@
 //! The few-rows core with AVX2: one tile of 16 outputs in two halves of eight, 2 activation rows a pass (4 with AVX-VNNI).
 //!
 //! With AVX-VNNI four products are one `vpdpbusd`. Without, `vpmaddubsw` adds pairs of products in 16 bits, which saturates for codes
-//! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2).
+//! above 129: codes that wide are kept signed, and their sign is moved to the activations (`|w| · sign(w)·a`, at most 128 · 127 · 2). Where they
+//! come from a table, none of which has −128, the activations' sign is moved to them: `|a|` is computed for both halves at once.
 // Loops over lanes and rows index: iterator chains are not unrolled in functions of another instruction set.
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
@@ -27,15 +28,15 @@ macro_rules! body {
         let per = QUADS / per_unit;
         let full = $t.layout.group(GROUP_ELEMS);
         // Wide codes are multiplied signed: no offset to start from. Neither where there are mins.
-        let (wide, offset) = ($DOT == WIDE, $t.layout.offset);
+        let (wide, offset) = ($DOT == WIDE || $DOT == SIGNED, $t.layout.offset);
         // SAFETY: all offsets are those of the layouts; prefetches may point anywhere.
         unsafe {
             let mut s = GroupScales::<$SC, $MB>::new($t.layout);
-            let signed = |t: [u8; 16]| t.map(|u| if wide { (i32::from(u) - offset) as u8 } else { u });
             let table = $t.layout.table.map_or(_mm256_setzero_si256(), |t| {
-                _mm256_broadcastsi128_si256(_mm_loadu_si128(signed(t).as_ptr().cast()))
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(t.as_ptr().cast()))
             });
-            let sign = _mm256_set1_epi8(if wide && !$TABLE { offset as i8 } else { 0 });
+            let sign = _mm256_set1_epi8(offset as i8);
+            let table = if $DOT == SIGNED { _mm256_sub_epi8(table, sign) } else { table };
             let init: [*const i32; $M] = std::array::from_fn(|m| $t.init.as_ptr().add(m * $t.init_stride));
             let mut acc = [[_mm256_setzero_ps(); 2]; $M];
             let mut group = $t.tile;
@@ -50,7 +51,7 @@ macro_rules! body {
                     let k = k0 + u * UNIT;
                     let mut w =
                         [unit::<$BITS, $TABLE>(planes, table), unit::<$BITS, $TABLE>(planes.add(32), table)];
-                    if wide && !$TABLE {
+                    if $DOT == WIDE {
                         for w in w.as_flattened_mut() {
                             *w = _mm256_sub_epi8(*w, sign);
                         }
@@ -66,7 +67,8 @@ macro_rules! body {
                         }
                         let mut sums = [[_mm256_setzero_si256(); 2]; $M];
                         for i in 0..per {
-                            let q = half * per + i;
+                            // Quads of one load one after the other: nothing is spilled.
+                            let q = if $BITS & 4 > 0 && !$SUB16 { i % 2 * 4 + i / 2 } else { half * per + i };
                             for m in 0..$M {
                                 let a = rows[m].add(k).cast::<i32>().add(q);
                                 let a = _mm256_set1_epi32(a.read_unaligned());
@@ -121,7 +123,15 @@ macro_rules! body {
 /// How four products a lane are added up.
 const VNNI: u8 = 0;
 const NARROW: u8 = 1;
+/// Plain codes of more than 7 bits: signed.
 const WIDE: u8 = 2;
+/// Codes of a table, none above [`FOURS_WIDEST`]: four sums stay in 16 bits.
+const FOURS: u8 = 3;
+/// Codes of a table with wider ones, none −128: signed, with the sign of the activations moved to them.
+const SIGNED: u8 = 4;
+
+/// The widest code of which 16 bits hold four sums of two products, at 127 each.
+const FOURS_WIDEST: u32 = i16::MAX as u32 / (4 * 2 * 127);
 
 /// Outputs `at..at + 16` of every row, for a block format.
 ///
@@ -146,8 +156,12 @@ pub(super) unsafe fn int_tile(
         unsafe {
             if vnni {
                 by_format!(by_rows, [VNNI], &t, y, at);
+            } else if layout.table.is_some() && widest <= FOURS_WIDEST {
+                by_format!(by_rows, [FOURS], &t, y, at);
             } else if widest <= 129 {
                 by_format!(by_rows, [NARROW], &t, y, at);
+            } else if layout.table.is_some() && layout.offset < 128 {
+                by_format!(by_rows, [SIGNED], &t, y, at);
             } else {
                 by_format!(by_rows, [WIDE], &t, y, at);
             }
@@ -170,6 +184,10 @@ unsafe fn by_rows<
 ) {
     // SAFETY: passed through.
     unsafe {
+        // Ways that no format of these constants takes are not compiled.
+        if TABLE && DOT == WIDE || !TABLE && (DOT == FOURS || DOT == SIGNED) || BITS < 8 && DOT == WIDE {
+            return t.portable(y, at);
+        }
         match t.rows.len() {
             1 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 1>(t, y, at),
             2 if DOT == VNNI => run_vnni::<BITS, TABLE, SUB16, ASYM, SC, MB, 2>(t, y, at),
@@ -251,6 +269,7 @@ unsafe fn run<
     let ones = _mm256_set1_epi16(1);
     // Sums of products that 16 bits hold: two at 127 times the widest code each.
     let span = match BITS {
+        _ if DOT == FOURS => 4,
         _ if DOT == WIDE || TABLE => 1,
         5 => 4,
         6 => 2,
@@ -259,10 +278,10 @@ unsafe fn run<
     };
     macro_rules! dot {
         ($idot:expr, $sums:expr, $w:expr, $a:expr, $i:expr, $count:expr) => {{
-            let pairs = if DOT == WIDE {
-                _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w))
-            } else {
-                _mm256_maddubs_epi16($w, $a)
+            let pairs = match DOT {
+                WIDE => _mm256_maddubs_epi16(_mm256_abs_epi8($w), _mm256_sign_epi8($a, $w)),
+                SIGNED => _mm256_maddubs_epi16(_mm256_abs_epi8($a), _mm256_sign_epi8($w, $a)),
+                _ => _mm256_maddubs_epi16($w, $a),
             };
             $sums = if $i % span == 0 { pairs } else { _mm256_add_epi16($sums, pairs) };
             if $i % span == span - 1 || $i == $count - 1 {
@@ -273,85 +292,111 @@ unsafe fn run<
     body!(dot, DOT, BITS, TABLE, SUB16, ASYM, SC, MB, M, t, y, at)
 }
 
-/// Outputs `at..at + 16` of every row, for a float format.
+/// The 32 outputs of every row, for a float format.
 ///
 /// # Safety
-/// Needs AVX2, FMA and F16C; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
-pub(super) unsafe fn float_tile(
+/// Needs AVX2, FMA and F16C; `tiles` must be tiles of `k` elements of this kind, and the rows `k` floats each.
+pub(super) unsafe fn float_strip(
     kind: FloatKind,
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut StripOut,
 ) {
     for (rows, y) in rows.chunks(4).zip(y.chunks_mut(4)) {
         // SAFETY: passed through.
         unsafe {
             match kind {
-                FloatKind::F32 => float_rows::<4, false>(tile, k, rows, at, y),
-                FloatKind::F16 => float_rows::<2, false>(tile, k, rows, at, y),
-                FloatKind::Bf16 => float_rows::<2, true>(tile, k, rows, at, y),
+                FloatKind::F32 => float_rows::<4, false>(tiles, k, rows, y),
+                FloatKind::F16 => float_rows::<2, false>(tiles, k, rows, y),
+                FloatKind::Bf16 => float_rows::<2, true>(tiles, k, rows, y),
             }
         }
     }
 }
 
+/// An output is one chain of fmas, each waiting for the one before: both tiles at once where registers allow, four chains a row.
 unsafe fn float_rows<const BYTES: usize, const BF16: bool>(
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut [[f32; STRIP]],
 ) {
     // SAFETY: passed through.
     unsafe {
         match rows.len() {
-            1 => float_run::<BYTES, BF16, 1>(tile, k, rows, at, y),
-            2 => float_run::<BYTES, BF16, 2>(tile, k, rows, at, y),
-            3 => float_run::<BYTES, BF16, 3>(tile, k, rows, at, y),
-            4 => float_run::<BYTES, BF16, 4>(tile, k, rows, at, y),
+            1 => float_run::<BYTES, BF16, 1, 2>(tiles, k, rows, 0, y),
+            2 => float_run::<BYTES, BF16, 2, 2>(tiles, k, rows, 0, y),
+            3 => float_run::<BYTES, BF16, 3, 2>(tiles, k, rows, 0, y),
+            4 => {
+                for (half, tile) in tiles.into_iter().enumerate() {
+                    float_run::<BYTES, BF16, 4, 1>([tile], k, rows, half * LANES, y);
+                }
+            }
             _ => {}
         }
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
-    tile: *const u8,
+unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const T: usize>(
+    tiles: [*const u8; T],
     k: usize,
     rows: &[*const u8],
     at: usize,
     y: &mut [[f32; STRIP]],
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
-    let mut acc = [[_mm256_setzero_ps(); 2]; M];
+    let mut acc = [[[_mm256_setzero_ps(); 2]; T]; M];
     let ahead = ahead();
-    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
-    unsafe {
-        for k in 0..k {
-            let from = tile.add(k * LANES * BYTES);
-            prefetch::<_MM_HINT_T1>(ahead, from, 1);
-            for h in 0..2 {
-                let from = from.add(8 * h * BYTES);
-                let w = if BYTES == 4 {
-                    _mm256_loadu_ps(from.cast())
-                } else if BF16 {
-                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-                } else {
-                    _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
-                };
-                for m in 0..M {
-                    let x = _mm256_set1_ps(*rows[m].cast::<f32>().add(k));
-                    acc[m][h] = _mm256_fmadd_ps(w, x, acc[m][h]);
+    macro_rules! step {
+        ($k:expr) => {{
+            let k = $k;
+            let mut x = [_mm256_setzero_ps(); M];
+            for m in 0..M {
+                x[m] = _mm256_set1_ps(*rows[m].cast::<f32>().add(k));
+            }
+            for t in 0..T {
+                for h in 0..2 {
+                    let from = tiles[t].add((k * LANES + 8 * h) * BYTES);
+                    let w = if BYTES == 4 {
+                        _mm256_loadu_ps(from.cast())
+                    } else if BF16 {
+                        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                    } else {
+                        _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
+                    };
+                    for m in 0..M {
+                        acc[m][t][h] = _mm256_fmadd_ps(w, x[m], acc[m][t][h]);
+                    }
                 }
             }
+        }};
+    }
+    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
+    unsafe {
+        // A line of the tile at a time.
+        let line = 64 / (LANES * BYTES);
+        let lines = k / line;
+        for l in 0..lines {
+            for tile in &tiles {
+                prefetch::<_MM_HINT_T1>(ahead, tile.add(64 * l), 1);
+            }
+            for i in 0..line {
+                step!(l * line + i);
+            }
+        }
+        for k in lines * line..k {
+            step!(k);
         }
         for (acc, y) in acc.into_iter().zip(y) {
-            let y: *mut f32 = y[at..at + LANES].as_mut_ptr();
-            _mm256_storeu_ps(y, acc[0]);
-            _mm256_storeu_ps(y.add(8), acc[1]);
+            let y: *mut f32 = y[at..at + T * LANES].as_mut_ptr();
+            for t in 0..T {
+                for h in 0..2 {
+                    _mm256_storeu_ps(y.add(t * LANES + 8 * h), acc[t][h]);
+                }
+            }
         }
     }
 }

@@ -9,10 +9,15 @@
 macro_rules! by_format {
     ($rows:ident, [$($way:ident),*], $t:expr, $y:expr, $at:expr) => {{
         use crate::packed::layout::Super;
-        use crate::packed::unpack::{ANY, PLAIN};
+        use crate::packed::unpack::{ANY, E8M0, PLAIN, UE4M3};
         let (t, y, at): (&$crate::matvec::Tile<'_>, _, _) = ($t, $y, $at);
         let l = t.layout;
-        let sc = if matches!(l.super_scale, Super::F16 { .. }) { l.sc_bits } else { ANY };
+        let sc = match l.super_scale {
+            Super::F16 { .. } => l.sc_bits,
+            Super::F32 => ANY,
+            Super::E8M0 => E8M0,
+            Super::Ue4m3 => UE4M3,
+        };
         match (l.bits, l.table.is_some(), l.sub == 16, l.asymmetric, sc, l.m_bits) {
             (1, true, false, false, PLAIN, 0) => $rows::<$($way,)* 1, true, false, false, PLAIN, 0>(t, y, at),
             (2, false, false, false, PLAIN, 0) => $rows::<$($way,)* 2, false, false, false, PLAIN, 0>(t, y, at),
@@ -29,14 +34,14 @@ macro_rules! by_format {
             (4, true, false, false, 5, 0) => $rows::<$($way,)* 4, true, false, false, 5, 0>(t, y, at),
             (4, true, false, false, 6, 0) => $rows::<$($way,)* 4, true, false, false, 6, 0>(t, y, at),
             (4, true, true, false, 5, 0) => $rows::<$($way,)* 4, true, true, false, 5, 0>(t, y, at),
+            (4, true, false, false, E8M0, 0) => $rows::<$($way,)* 4, true, false, false, E8M0, 0>(t, y, at),
+            (4, true, true, false, UE4M3, 0) => $rows::<$($way,)* 4, true, true, false, UE4M3, 0>(t, y, at),
             (5, false, false, false, PLAIN, 0) => $rows::<$($way,)* 5, false, false, false, PLAIN, 0>(t, y, at),
             (5, false, false, true, PLAIN, 0) => $rows::<$($way,)* 5, false, false, true, PLAIN, 0>(t, y, at),
             (5, false, false, true, 6, 6) => $rows::<$($way,)* 5, false, false, true, 6, 6>(t, y, at),
             (6, false, true, false, 8, 0) => $rows::<$($way,)* 6, false, true, false, 8, 0>(t, y, at),
             (8, false, false, false, PLAIN, 0) => $rows::<$($way,)* 8, false, false, false, PLAIN, 0>(t, y, at),
             // Other scales: all of a group's are computed at its beginning.
-            (4, true, false, false, ..) => $rows::<$($way,)* 4, true, false, false, ANY, 0>(t, y, at),
-            (4, true, true, false, ..) => $rows::<$($way,)* 4, true, true, false, ANY, 0>(t, y, at),
             (8, false, false, false, ..) => $rows::<$($way,)* 8, false, false, false, ANY, 0>(t, y, at),
             _ => t.portable(y, at),
         }
@@ -52,7 +57,7 @@ mod scalar;
 use crate::contract::{Finish, Rows};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
-use crate::isa::{Ahead, ahead};
+use crate::isa::{Ahead, Vectors, ahead};
 use crate::packed::layout::{LANES, Layout};
 use crate::packed::{FloatKind, Kind, PackedMatrix, STRIP};
 
@@ -272,16 +277,20 @@ fn float_strip(
     rows: &[*const u8],
     y: &mut StripOut,
 ) {
-    for half in 0..2 {
-        let tile = w.tile(expert, 2 * strip + half);
-        let at = half * LANES;
+    let tiles = [0, 1].map(|half| w.tile(expert, 2 * strip + half));
+    #[cfg(target_arch = "x86_64")]
+    if matches!(isa.vectors(), Vectors::Avx2 { .. }) {
         // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
+        unsafe { avx2::float_strip(kind, tiles, w.n_in(), rows, y) };
+        return;
+    }
+    for (half, tile) in tiles.into_iter().enumerate() {
+        let at = half * LANES;
+        // SAFETY: as above.
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 | Isa::Amx => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 | Isa::AvxVnni => avx2::float_tile(kind, tile, w.n_in(), rows, at, y),
                 _ => {
                     let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
                     scalar::float_tile(kind, tile, w.n_in(), rows, at, y);

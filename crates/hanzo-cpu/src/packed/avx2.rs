@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::layout::{GROUP_ELEMS, GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
-use super::unpack::{ANY, PLAIN, Scales};
+use super::unpack::{ANY, E8M0, PLAIN, Scales, UE4M3};
 
 /// Items 2v and 2v + 1, one a 128-bit lane, of the `N` in a plane of `P` bits.
 ///
@@ -78,7 +78,42 @@ unsafe fn halves(at: *const u8) -> __m256 {
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }
 
-/// Integer scales and mins, a byte each, signed: `[sub-block][row]`. Those of eight bits have an offset of 128, mins at most seven bits.
+/// Eight E8M0 bytes as floats, `2^(e − 128)`: the exponent's bits, and for the two lowest, which are subnormal, what is larger than they.
+///
+/// # Safety
+/// Needs AVX2; 8 bytes must be readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn e8m0(bytes: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    let e = _mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(bytes.cast()) });
+    let normal = _mm256_sub_epi32(_mm256_slli_epi32::<23>(e), _mm256_set1_epi32(1 << 23));
+    let small = _mm256_add_epi32(_mm256_slli_epi32::<21>(e), _mm256_set1_epi32(1 << 21));
+    _mm256_castsi256_ps(_mm256_max_epi32(normal, small))
+}
+
+/// Sixteen UE4M3 bytes as f16, `2^-8` of their value: exponent and mantissa are moved to where f16 has them, and so are subnormals. Top
+/// bits are ignored, 0x7f is 0.
+///
+/// # Safety
+/// Needs AVX2; 16 bytes must be readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn ue4m3(bytes: *const u8) -> __m256i {
+    let top = _mm256_set1_epi16(0x7f);
+    // SAFETY: the caller's promise.
+    let s = _mm256_and_si256(_mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(bytes.cast()) }), top);
+    _mm256_slli_epi16::<7>(_mm256_andnot_si256(_mm256_cmpeq_epi16(s, top), s))
+}
+
+/// Halves of eight of [`ue4m3`], as floats. By way of f16, because products with subnormal floats are slow.
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+fn ue4m3_half(s: __m128i) -> __m256 {
+    _mm256_mul_ps(_mm256_cvtph_ps(s), _mm256_set1_ps(128.0))
+}
+
+/// Integer scales and mins, a byte each, signed: `[sub-block][row]`; or both together what [`ue4m3`] makes of scales. Those of eight bits have an offset of 128, mins at most seven bits.
 #[repr(C, align(64))]
 struct Bytes {
     sc: [u8; 256],
@@ -141,7 +176,12 @@ impl<const SC: u32, const M: u32> GroupScales<SC, M> {
                 return;
             }
             (self.group, self.at_dmin) = (group, at.dmin);
-            if SC != PLAIN {
+            if SC == UE4M3 {
+                let to = self.bytes.as_mut_ptr().cast::<__m256i>();
+                for j in 0..elems / 16 {
+                    _mm256_store_si256(to.add(j), ue4m3(group.add(LANES * j)));
+                }
+            } else if SC != PLAIN && SC != E8M0 {
                 self.d = [0, 16].map(|h| _mm256_mul_ps(halves(group.add(h)), self.factor));
                 let to = self.bytes.as_mut_ptr();
                 let (sc, m) = ((&raw mut (*to).sc).cast(), (&raw mut (*to).m).cast());
@@ -179,6 +219,8 @@ impl<const SC: u32, const M: u32> GroupScales<SC, M> {
                     let at = 2 * LANES * (j >> self.per) + 16 * h;
                     _mm256_mul_ps(halves(self.group.add(at)), self.factor)
                 }
+                E8M0 => e8m0(self.group.add(LANES * (j >> self.per) + 8 * h)),
+                UE4M3 => ue4m3_half(_mm_load_si128(self.bytes.as_ptr().cast::<u8>().add(2 * at).cast())),
                 _ => _mm256_mul_ps(
                     self.d[h],
                     integers((&raw const (*self.bytes.as_ptr()).sc).cast::<u8>().add(at)),
@@ -281,20 +323,14 @@ pub(crate) unsafe fn scales(
                         _mm256_mul_ps(halves(group.add(2 * index)), _mm256_set1_ps(factor))
                     }
                     Super::F32 => _mm256_loadu_ps(group.add(4 * index).cast()),
-                    Super::E8M0 => {
-                        let e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(group.add(index).cast()));
-                        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
-                        let small = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
-                        let tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-                        _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, tiny))
-                    }
+                    Super::E8M0 => e8m0(group.add(index)),
                     Super::Ue4m3 => {
-                        let s = _mm256_cvtepu8_epi32(_mm_loadl_epi64(group.add(index).cast()));
-                        let top = _mm256_set1_epi32(0x7f);
-                        let s = _mm256_and_si256(s, top);
-                        let raw = _mm256_castsi256_ps(_mm256_slli_epi32::<20>(s));
-                        let scale = _mm256_mul_ps(raw, _mm256_set1_ps(f32::from_bits((127 + 119) << 23)));
-                        _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(s, top)), scale)
+                        let s = ue4m3(group.add(LANES * block));
+                        ue4m3_half(if h == 0 {
+                            _mm256_castsi256_si128(s)
+                        } else {
+                            _mm256_extracti128_si256::<1>(s)
+                        })
                     }
                 };
                 let at = LANES * j + 8 * h;
@@ -382,6 +418,48 @@ mod tests {
         if Isa::Avx2.is_available() {
             // SAFETY: the machine has it; one whole group.
             check_scales(|layout, at, group, k, out| unsafe { scales(layout, at, group.as_ptr(), k, out) });
+        }
+    }
+
+    /// Every byte there is, as a scale of whole and of short groups, read as the cores read them.
+    #[test]
+    fn scales_of_a_byte_are_exact() {
+        fn check<const SC: u32, const SUB16: bool>(name: &str) {
+            let format = hanzo_quant::QuantType::from_name(name).unwrap().format();
+            let layout = Layout::new(format).unwrap();
+            let mut seen = [false; 256];
+            for (elems, first) in [(GROUP_ELEMS, 0), (GROUP_ELEMS, 128), (64, 0), (64, 224)] {
+                let at = layout.group(elems);
+                let subs = elems / layout.sub;
+                let mut group = vec![0u8; at.bytes];
+                for (i, byte) in group.iter_mut().take(subs * LANES).enumerate() {
+                    *byte = (first + i) as u8;
+                    seen[usize::from(*byte)] = true;
+                }
+                let mut want = Scales::default();
+                crate::packed::unpack::scales(&layout, &group, elems, &mut want);
+                let mut got = Scales::default();
+                // SAFETY: the machine has AVX2; one whole group of this format.
+                unsafe {
+                    scales(&layout, &at, group.as_ptr(), elems, &mut got);
+                    for (got, want) in got.scale.iter().zip(&want.scale).take(subs) {
+                        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{name}");
+                    }
+                    let mut s = GroupScales::<SC, 0>::new(&layout);
+                    s.begin::<SUB16>(&layout, &at, group.as_ptr(), elems);
+                    for (j, want) in want.scale.iter().take(subs).enumerate() {
+                        let mut got = [0.0f32; LANES];
+                        _mm256_storeu_ps(got.as_mut_ptr(), s.scale(j, 0));
+                        _mm256_storeu_ps(got.as_mut_ptr().add(8), s.scale(j, 1));
+                        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{name}, sub-block {j}");
+                    }
+                }
+            }
+            assert_eq!(seen, [true; 256], "{name}");
+        }
+        if Isa::Avx2.is_available() {
+            check::<E8M0, false>("MXFP4");
+            check::<UE4M3, true>("NVFP4");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::layout::{GroupLayout, LANES, Layout, QUAD_BYTES, QUADS, Super};
-use super::unpack::{self, ANY, PLAIN, Scales};
+use super::unpack::{self, ANY, E8M0, PLAIN, Scales, UE4M3};
 
 /// Items 4v..4v + 4, one a 128-bit lane, of the `N` in a plane of `P` bits.
 ///
@@ -136,7 +136,7 @@ impl<const SC: u32, const M: u32> GroupScales<SC, M> {
     ) {
         // SAFETY: offsets are those of the group's layout.
         unsafe {
-            if SC == ANY {
+            if matches!(SC, ANY | E8M0 | UE4M3) {
                 scales(layout, at, group, elems, Sink::of(&mut self.floats));
                 return;
             }
@@ -167,7 +167,7 @@ impl<const SC: u32, const M: u32> GroupScales<SC, M> {
         // SAFETY: initialized by `begin`.
         unsafe {
             match SC {
-                ANY => _mm512_load_ps((&raw const (*self.floats.as_ptr()).scale[j]).cast()),
+                ANY | E8M0 | UE4M3 => _mm512_load_ps((&raw const (*self.floats.as_ptr()).scale[j]).cast()),
                 PLAIN => _mm512_mul_ps(halves(self.group.add(2 * LANES * (j >> self.per))), self.factor),
                 _ => {
                     _mm512_mul_ps(self.d, integers(self.sc.as_ptr().cast::<u8>().add(LANES * j), self.offset))
@@ -186,7 +186,7 @@ impl<const SC: u32, const M: u32> GroupScales<SC, M> {
         // SAFETY: initialized by `begin`.
         unsafe {
             match SC {
-                ANY => _mm512_load_ps((&raw const (*self.floats.as_ptr()).min[j]).cast()),
+                ANY | E8M0 | UE4M3 => _mm512_load_ps((&raw const (*self.floats.as_ptr()).min[j]).cast()),
                 PLAIN => halves(self.group.add(self.at_dmin + 2 * LANES * (j >> self.per))),
                 _ => {
                     let m = integers(self.m.as_ptr().cast::<u8>().add(LANES * j), _mm512_setzero_si512());

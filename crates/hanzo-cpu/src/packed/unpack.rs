@@ -18,6 +18,9 @@ pub(crate) struct Scales {
 pub(crate) const PLAIN: u32 = 0;
 /// The same for any format: all scales are computed when a group begins.
 pub(crate) const ANY: u32 = u32::MAX;
+/// The same for formats whose only scales are E8M0 bytes, and UE4M3 bytes.
+pub(crate) const E8M0: u32 = u32::MAX - 1;
+pub(crate) const UE4M3: u32 = u32::MAX - 2;
 
 impl Default for Scales {
     fn default() -> Self {
