@@ -246,7 +246,10 @@ impl Entry {
             )));
         }
         if number(16, 8) != len {
-            return Err(Fault::Refused(format!("it is damaged: {len} of {} bytes are there", number(16, 8))));
+            return Err(Fault::Refused(format!(
+                "it is damaged: it has {len} bytes, {} by its head",
+                number(16, 8)
+            )));
         }
         if differs(16, 16) {
             return Err(Fault::Refused(

@@ -356,7 +356,7 @@ fn a_damaged_entry_is_refused_and_written_anew() {
     }
     heals(&model, &want, &folder, &sound, &[&sound[..], &[0]].concat(), &["damaged"]);
     heals(&model, &want, &folder, &sound, &vec![0; sound.len()], &["no file of packed weights"]);
-    heals(&model, &want, &folder, &sound, &vec![0xff; 100], &["no file of packed weights"]);
+    heals(&model, &want, &folder, &sound, &[0xff; 100], &["no file of packed weights"]);
 }
 
 /// Enough of the head to have all of its fixed part and the first matrices of the table.
