@@ -5,6 +5,7 @@
 
 mod commands;
 mod describe;
+mod device;
 mod environment;
 mod failure;
 mod file;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hanzo_cpu::exec::CpuDevice;
-use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::{
     AdapterId, Engine, EngineError, FinishReason, Request, SamplingParams, StopStrings, TextEvent,
     TextFinish, TextOptions,
@@ -16,6 +14,7 @@ use hanzo_server::{LoadSettings as ModelSettings, LoadedModel, ids};
 use hanzo_text::chat::ChatMessage;
 use hanzo_text::parse::{Family, ParseOptions};
 
+use crate::device::{self, PackCache};
 use crate::interrupt::During;
 use crate::lora::{self, LoraFlag};
 use crate::model::Source;
@@ -29,6 +28,8 @@ const DEFAULT_COMPLETION: usize = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct LoadSettings {
     pub(crate) threads: Option<usize>,
+    /// Where packed weights are kept, if they are.
+    pub(crate) pack_cache: Option<PackCache>,
     pub(crate) context: Option<usize>,
     pub(crate) kv: KvType,
     /// Bytes for the cache; what the context needs if `None`.
@@ -102,9 +103,7 @@ impl Session {
         let started = Instant::now();
         let file = source.open()?;
         let name = source.name();
-        let mut config = CpuConfig::from_env()?;
-        config.threads = settings.threads.or(config.threads);
-        let device = CpuDevice::new(&config)?;
+        let device = device::cpu(settings.threads, settings.pack_cache.as_ref())?;
         let flags = &settings.lora;
         let settings = ModelSettings {
             context: settings.context,

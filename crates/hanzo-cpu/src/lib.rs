@@ -6,7 +6,8 @@
 //! and [`exec`] runs a whole plan. [`probe`] measures what the machine could do at most.
 //!
 //! Every number this crate computes has one order of operations, written down in `hanzo_quant::canonical`, whatever the
-//! batch, the thread count or the instruction set. It knows nothing of files, models or requests.
+//! batch, the thread count or the instruction set. It knows nothing of models, their files or requests; the one
+//! thing it keeps on disk, where it is asked to, is what it packed (`exec::pack_cache`).
 
 mod error;
 

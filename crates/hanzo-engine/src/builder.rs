@@ -57,6 +57,8 @@ pub struct EngineBuilder<'a> {
     options: EngineOptions,
     #[cfg(feature = "cpu")]
     threads: Option<usize>,
+    #[cfg(feature = "cpu")]
+    pack_cache: Option<std::path::PathBuf>,
 }
 
 impl Engine {
@@ -82,6 +84,8 @@ impl Engine {
             options: EngineOptions::default(),
             #[cfg(feature = "cpu")]
             threads: None,
+            #[cfg(feature = "cpu")]
+            pack_cache: None,
         }
     }
 }
@@ -99,6 +103,15 @@ impl<'a> EngineBuilder<'a> {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
+        self
+    }
+
+    /// Keeps packed weights in this folder, where no device is given: the next load of the same file reads them in place of
+    /// packing.
+    #[cfg(feature = "cpu")]
+    #[must_use]
+    pub fn pack_cache(mut self, folder: impl Into<std::path::PathBuf>) -> Self {
+        self.pack_cache = Some(folder.into());
         self
     }
 
@@ -177,7 +190,11 @@ impl<'a> EngineBuilder<'a> {
             None => {
                 let mut config = hanzo_cpu::isa::CpuConfig::from_env().map_err(EngineError::cpu)?;
                 config.threads = self.threads.or(config.threads);
-                cpu = hanzo_cpu::exec::CpuDevice::new(&config).map_err(EngineError::cpu)?;
+                let bare = hanzo_cpu::exec::CpuDevice::new(&config).map_err(EngineError::cpu)?;
+                cpu = match &self.pack_cache {
+                    Some(folder) => bare.with_pack_cache(folder),
+                    None => bare,
+                };
                 &cpu
             }
             #[cfg(not(feature = "cpu"))]

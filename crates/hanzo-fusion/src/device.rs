@@ -1,7 +1,7 @@
 //! The device interface: load a planned model once, then run steps.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 
@@ -54,6 +54,37 @@ pub trait WeightSource: Sync {
     /// # Errors
     /// [`DeviceError::Weight`] when the bytes cannot be had.
     fn read(&self, weight: &WeightDecl, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// The files that the weights lie in, in order, each as it is now; none where they lie in no file. For devices that keep what
+    /// they made of a model until it is loaded again.
+    ///
+    /// # Errors
+    /// [`DeviceError::Weight`] when a file cannot be looked at.
+    fn parts(&self) -> Result<Vec<SourcePart>, DeviceError> {
+        Ok(Vec::new())
+    }
+
+    /// Fills `out` with the bytes of file `part` (its place in [`parts`](Self::parts)) from byte `offset`, whatever they mean.
+    ///
+    /// # Errors
+    /// [`DeviceError::Weight`] when the bytes cannot be had.
+    fn read_part(&self, part: usize, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let _ = (part, offset, out);
+        Err(DeviceError::Unsupported { device: "this source of weights", what: "reading files".to_owned() })
+    }
+}
+
+/// A file that weights lie in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourcePart {
+    /// Its path, without links where they could be followed.
+    pub name: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Numbers that are others once its bytes have changed: its number in the file system, its times.
+    pub stamp: Vec<u64>,
+    /// When its bytes may have changed last; `None` where nobody knows.
+    pub changed: Option<SystemTime>,
 }
 
 /// Hears how far a load has come.

@@ -16,7 +16,8 @@ pub mod step;
 
 pub use adapter::{Adapter, AdapterError, LowRank};
 pub use device::{
-    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, StepTimes, WeightSource,
+    Device, DeviceError, LoadOptions, LoadedModel, MemoryReport, Progress, SourcePart, StepTimes,
+    WeightSource,
 };
 pub use graph::{Builder, Graph, GraphError, Op, Shape, Value, Weight};
 pub use observe::{ContractionInput, Observer};

@@ -48,7 +48,7 @@ pub use file::GgufFile;
 pub use metadata::{Item, Metadata};
 pub use part::Part;
 pub use repack::{merge, split};
-pub use source::FileSource;
+pub use source::{FileSource, Stamp};
 pub use split::{parse_shard_name, shard_name};
 pub use tensor::TensorInfo;
 pub use tensor_type::TensorType;

@@ -71,6 +71,15 @@ impl Part {
         }
     }
 
+    /// The open file; `None` for a model in memory.
+    #[must_use]
+    pub fn file(&self) -> Option<&FileSource> {
+        match &self.source {
+            Source::Bytes(_) => None,
+            Source::File(file) => Some(file),
+        }
+    }
+
     /// Its metadata. Of a split model only the first shard has more than the `split.*` keys.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {

@@ -61,6 +61,20 @@ impl Identity {
     }
 }
 
+/// A file as it is at one moment, for whoever keeps what was made of its bytes and wants to know later whether they are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The path, absolute and without links where they could be followed.
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub len: u64,
+    /// Numbers of which one is another once the file was written to or replaced: device, inode, seconds and nanoseconds of the
+    /// last modification and of the last change (which no program can set back). Fewer where the system has fewer.
+    pub numbers: Vec<u64>,
+    /// The time of the last change; `None` where the system does not say.
+    pub changed: Option<SystemTime>,
+}
+
 impl FileSource {
     /// Opens a regular file. Never blocks: a pipe or device is refused before it is opened, and one that takes
     /// the file's place in between is opened without waiting for its other end.
@@ -108,6 +122,33 @@ impl FileSource {
         // The change explains the failed read better than "unexpected end of file" would.
         self.check_handle()?;
         read.map_err(|error| Error::io(format!("read {} bytes at byte {offset}", buf.len()), error))
+    }
+
+    /// The open file as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be looked at.
+    pub fn stamp(&self) -> Result<Stamp> {
+        let now = self.file.metadata().map_err(|error| Error::io("look at the file", error))?;
+        let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        #[cfg(unix)]
+        let (numbers, changed) = {
+            use std::os::unix::fs::MetadataExt;
+            let times = [now.mtime(), now.mtime_nsec(), now.ctime(), now.ctime_nsec()];
+            let since = u64::try_from(now.ctime()).ok().zip(u32::try_from(now.ctime_nsec()).ok());
+            let changed = since.and_then(|(secs, nanos)| {
+                SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::new(secs, nanos.min(999_999_999)))
+            });
+            let numbers = [now.dev(), now.ino()].into_iter().chain(times.map(i64::cast_unsigned)).collect();
+            (numbers, changed)
+        };
+        #[cfg(not(unix))]
+        let (numbers, changed) = {
+            let changed = now.modified().ok();
+            let since = changed.and_then(|t| t.duration_since(SystemTime::UNIX_EPOCH).ok());
+            (since.map(|d| vec![d.as_secs(), u64::from(d.subsec_nanos())]).unwrap_or_default(), changed)
+        };
+        Ok(Stamp { path, len: now.len(), numbers, changed })
     }
 
     /// A view of bytes `start..end` through the map. The length is checked before the view is made; see

@@ -91,3 +91,36 @@ fn reads_stay_inside_the_tensor() {
     assert!(matches!(small.tensor_bytes(tensor), Err(Error::ReadRange { .. })));
     assert!(matches!(small.read_tensor_at(tensor, 0, &mut piece), Err(Error::ReadRange { .. })));
 }
+
+#[test]
+fn a_stamp_is_another_once_the_file_was_written_to_whatever_its_times_say() {
+    let (folder, path, file) = big();
+    let source = file.parts().next().unwrap().file().unwrap();
+    let stamp = source.stamp().unwrap();
+    assert_eq!((stamp.path.as_path(), stamp.len), (fs::canonicalize(&path).unwrap().as_path(), source.len()));
+    assert!(stamp.changed.is_some_and(|changed| changed <= std::time::SystemTime::now()));
+    let reopened = || GgufFile::open(&path).unwrap().parts().next().unwrap().file().unwrap().stamp().unwrap();
+    assert_eq!(reopened(), stamp);
+    // By a link it is the same file.
+    let link = folder.path().join("link.gguf");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let linked = GgufFile::open(&link).unwrap();
+    assert_eq!(linked.parts().next().unwrap().file().unwrap().stamp().unwrap(), stamp);
+    // Other bytes under the old time: the time of the last change tells, which nobody can set.
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&writer, &[9; 64], 1 << 20).unwrap();
+    writer.set_modified(modified).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), modified);
+    assert_ne!(reopened(), stamp);
+    // A copy in its place has another number.
+    let copy = folder.path().join("copy.gguf");
+    fs::copy(&path, &copy).unwrap();
+    let before = reopened();
+    fs::rename(&copy, &path).unwrap();
+    assert_ne!(reopened().numbers[..2], before.numbers[..2]);
+    assert!(
+        GgufFile::from_bytes(fs::read(&path).unwrap()).unwrap().parts().all(|part| part.file().is_none())
+    );
+}

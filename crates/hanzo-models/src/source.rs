@@ -1,7 +1,9 @@
 //! The file as a source of weights for a device: checked reads, never the map, and no value that is NaN or infinite.
 
+use std::path::Path;
+
 use hanzo_fusion::graph::WeightDecl;
-use hanzo_fusion::{DeviceError, WeightSource};
+use hanzo_fusion::{DeviceError, SourcePart, WeightSource};
 use hanzo_gguf::{GgufFile, TensorInfo};
 use hanzo_quant::FiniteCheck;
 
@@ -39,6 +41,35 @@ impl WeightSource for GgufWeights<'_> {
         }
         Ok(())
     }
+
+    fn parts(&self) -> Result<Vec<SourcePart>, DeviceError> {
+        let mut parts = Vec::new();
+        for part in self.0.parts() {
+            // A model in memory has one part, and that no file.
+            let Some(file) = part.file() else { return Ok(Vec::new()) };
+            let stamp = file.stamp().map_err(|e| unreadable(file.path(), &e))?;
+            parts.push(SourcePart {
+                name: stamp.path.to_string_lossy().into_owned(),
+                len: stamp.len,
+                stamp: stamp.numbers,
+                changed: stamp.changed,
+            });
+        }
+        Ok(parts)
+    }
+
+    fn read_part(&self, part: usize, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let file = self.0.parts().nth(part).and_then(|part| part.file());
+        let file = file.ok_or_else(|| DeviceError::Weight {
+            name: format!("file {part} of the model"),
+            reason: "there is none".to_owned(),
+        })?;
+        file.read_at(offset, out).map_err(|e| unreadable(file.path(), &e))
+    }
+}
+
+fn unreadable(path: &Path, error: &hanzo_gguf::Error) -> DeviceError {
+    DeviceError::Weight { name: path.display().to_string(), reason: error.to_string() }
 }
 
 /// What is wrong with the block of this index.

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use hanzo_cpu::exec::CpuDevice;
-use hanzo_cpu::isa::CpuConfig;
 use hanzo_engine::argmax;
 use hanzo_fusion::{BLOCK_TOKENS, Device, KvConfig, LoadOptions, LoadedModel, SequenceStep, Step};
 use hanzo_gguf::GgufFile;
@@ -99,9 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chunk = (args.chunk as usize).min(args.ids.len());
     let options =
         LoadOptions { max_tokens: chunk, max_outputs: chunk, kv: KvConfig::equal(n_blocks, kv_type) };
-    let mut config = CpuConfig::from_env()?;
-    config.threads = args.threads.map(usize::from).or(config.threads);
-    let device = CpuDevice::new(&config)?;
+    let device = crate::device::cpu(args.threads.map(usize::from), None)?;
     let loaded = {
         let bar = Bar::bytes("loading");
         device.load(Arc::clone(&graph), &GgufWeights(&file), options, &bar)?

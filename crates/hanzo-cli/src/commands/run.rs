@@ -17,7 +17,7 @@ use hanzo_fusion::KvType;
 use crate::failure::usage;
 use crate::model::{self, Source};
 use crate::session::{LoadSettings, Session};
-use crate::{interrupt, log, out};
+use crate::{device, interrupt, log, out};
 
 /// Longest prompt read from a file or standard input, in bytes.
 const MAX_PROMPT: u64 = 64 << 20;
@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Threads; one a core by default
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Loading")]
     threads: Option<u16>,
+    /// Keep packed weights on disk, in a folder of the cache or in DIR: the next load of the same file reads them in place of packing
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::parse_pack_cache, help_heading = "Loading")]
+    pack_cache: Option<device::PackCache>,
     /// Say more: settings, memory, the libraries' messages
     #[arg(short, long, help_heading = "Output")]
     verbose: bool,
@@ -156,6 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let template = args.chat_template.as_ref().map(|path| super::template::read(path)).transpose()?;
     let load = LoadSettings {
         threads: args.threads.map(usize::from),
+        pack_cache: args.pack_cache.clone(),
         context: args.ctx.map(|n| n as usize),
         kv: args.kv.into(),
         kv_memory: args.kv_memory,

@@ -26,7 +26,7 @@ use crate::failure::usage;
 use crate::log::Format;
 use crate::model::{self, Source};
 use crate::progress::Bar;
-use crate::{log, lora, out, size};
+use crate::{device, log, lora, out, size};
 
 /// Serve models over HTTP, as OpenAI's clients expect
 #[derive(Debug, clap::Args)]
@@ -149,6 +149,10 @@ pub(crate) struct Args {
     /// Threads that compute; one a core by default
     #[arg(short, long, value_name = "N", env = "HANZO_THREADS", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Model")]
     threads: Option<u16>,
+    /// Keep packed weights on disk, in a folder of the cache or in DIR (`default` as the variable's value: in the cache): the next load of
+    /// the same file reads them in place of packing
+    #[arg(long, value_name = "DIR", env = "HANZO_PACK_CACHE", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::parse_pack_cache, help_heading = "Model")]
+    pack_cache: Option<device::PackCache>,
     /// A chat template (Jinja) in place of the model's
     #[arg(long, value_name = "FILE.jinja", env = "HANZO_CHAT_TEMPLATE", help_heading = "Model")]
     chat_template: Option<PathBuf>,
@@ -240,9 +244,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let https = config.tls.is_some();
     let with_key = !config.api_keys.is_empty();
-    let mut cpu = hanzo_cpu::isa::CpuConfig::from_env()?;
-    cpu.threads = args.threads.map(usize::from).or(cpu.threads);
-    let device = Arc::new(CpuDevice::new(&cpu)?);
+    let device = Arc::new(device::cpu(args.threads.map(usize::from), args.pack_cache.as_ref())?);
     let settings = load_settings(args)?;
     let registry = Arc::new(registry(args, &device, &settings)?);
     let server = Server::new(App::new(config, Arc::clone(&registry)))?;

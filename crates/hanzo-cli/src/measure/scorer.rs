@@ -7,8 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use hanzo_cpu::exec::CpuDevice;
-use hanzo_cpu::isa::CpuConfig;
 use hanzo_fusion::{
     BLOCK_TOKENS, Device, DeviceError, KvConfig, KvType, LoadOptions, LoadedModel, Observer, SequenceStep,
     Step,
@@ -72,9 +70,7 @@ impl Scorer {
             max_outputs: max_rows,
             kv: KvConfig::equal(n_blocks, kv),
         };
-        let mut config = CpuConfig::from_env()?;
-        config.threads = threads.or(config.threads);
-        let device = CpuDevice::new(&config)?;
+        let device = crate::device::cpu(threads, None)?;
         let bar = Bar::bytes("loading");
         let weights = GgufWeights(file);
         let loaded = match observer {

@@ -59,6 +59,7 @@ pub fn hanzo() -> Command {
         "HANZO_CPU_ISA",
         "HANZO_CPU_THREADS",
         "HANZO_FUSE",
+        "HANZO_PACK_CACHE",
         "HANZO_PLAN",
         "HANZO_QGEMM_FALLBACK",
         "HANZO_QGEMM_TILE_FALLBACK",

@@ -10,6 +10,7 @@ mod arena;
 mod clock;
 mod contract;
 mod observe;
+mod pack_cache;
 mod recurrent;
 mod rows;
 mod run;
@@ -21,6 +22,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use hanzo_fusion::graph::Graph;
@@ -39,6 +41,7 @@ pub struct CpuDevice {
     pool: Arc<Pool>,
     plan: PlanOptions,
     print_plan: bool,
+    pack_cache: Option<pack_cache::PackCache>,
 }
 
 impl CpuDevice {
@@ -51,7 +54,15 @@ impl CpuDevice {
             pool: Arc::new(Pool::configured(config)?),
             plan: PlanOptions { fuse: !config.no_fuse },
             print_plan: config.print_plan,
+            pack_cache: None,
         })
+    }
+
+    /// The same, keeping packed weights in `folder` (made when it is needed), from which the next load of the same file reads them in place
+    /// of packing. What is not as it was is packed anew; a folder that cannot be read or written costs a warning.
+    #[must_use]
+    pub fn with_pack_cache(self, folder: &Path) -> Self {
+        Self { pack_cache: Some(pack_cache::PackCache::new(folder)), ..self }
     }
 }
 
@@ -98,7 +109,8 @@ impl CpuDevice {
             // Asked for by a debugging variable; a closed stderr is no reason to fail.
             let _ = std::io::stderr().write_all(plan.text().as_bytes());
         }
-        run::Model::load(Arc::clone(&self.pool), plan, weights, options, progress)
+        let cache = self.pack_cache.as_ref();
+        run::Model::load(Arc::clone(&self.pool), plan, weights, options, cache, progress)
     }
 }
 

@@ -15,6 +15,7 @@ use super::adapters::{self, Updates};
 use super::arena::{Arena, Counts, View};
 use super::clock::Clock;
 use super::contract::{self, Output};
+use super::pack_cache::PackCache;
 use super::step::{Inputs, group_windows};
 use super::weights::Held;
 use super::{load_error, observe, recurrent, rows};
@@ -114,6 +115,7 @@ impl Model {
         plan: Plan,
         source: &dyn WeightSource,
         options: LoadOptions,
+        cache: Option<&PackCache>,
         progress: &dyn Progress,
     ) -> Result<Self, DeviceError> {
         let unsupported = |what: String| DeviceError::Unsupported { device: "cpu", what };
@@ -133,7 +135,7 @@ impl Model {
         let states: Result<Vec<_>, _> = states.collect();
         let states = states.map_err(|e| load_error("recurrent states", e))?;
         let arena = Arena::new(&plan, &options).map_err(|e| load_error("activations", e))?;
-        let weights = Held::load_all(&plan.graph, source, &pool, progress)?;
+        let weights = Held::load_all(&plan.graph, source, &pool, cache, progress)?;
         let outputs = plan.launches.iter().map(|l| contract::outputs(&plan.graph, l)).collect();
         let ropes = plan.graph.ropes.iter().map(|spec| (spec.clone(), RopeTable::default())).collect();
         let width = arena.strip_widths.iter().copied().max().unwrap_or(0);

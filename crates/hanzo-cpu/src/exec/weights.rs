@@ -7,6 +7,7 @@ use hanzo_fusion::{DeviceError, Progress, WeightSource};
 use hanzo_quant::{QuantType, decode_row};
 
 use super::load_error;
+use super::pack_cache::PackCache;
 use crate::packed::{PackedMatrix, RowSource};
 use crate::pool::Pool;
 
@@ -33,11 +34,12 @@ enum Use {
 }
 
 impl Held {
-    /// Loads what `graph` uses.
+    /// Loads what `graph` uses; packed matrices from the cache, where one is given and has them.
     pub(super) fn load_all(
         graph: &Graph,
         source: &dyn WeightSource,
         pool: &Pool,
+        cache: Option<&PackCache>,
         progress: &dyn Progress,
     ) -> Result<Vec<Held>, DeviceError> {
         let mut uses = vec![Use::None; graph.weights.len()];
@@ -68,24 +70,28 @@ impl Held {
         for (decl, _) in used() {
             total = total.saturating_add(size(decl)?.1 as u64);
         }
-        let reader = Reader { source, progress, total, done: AtomicU64::new(0) };
-        graph
-            .weights
-            .iter()
-            .zip(&uses)
-            .map(|(decl, how)| match how {
-                Use::None => Ok(Held::Unused),
-                Use::Lookup => reader.table(decl),
-                Use::Vector => reader.vector(decl),
+        let reader = Reader { source, progress, total: AtomicU64::new(total), done: AtomicU64::new(0) };
+        let contracted = |index: usize| uses.get(index) == Some(&Use::Contract);
+        let mut cached = cache.and_then(|cache| cache.begin(graph, &contracted, &reader, pool));
+        let mut held = Vec::with_capacity(graph.weights.len());
+        for (index, (decl, how)) in graph.weights.iter().zip(&uses).enumerate() {
+            held.push(match how {
+                Use::None => Held::Unused,
+                Use::Lookup => reader.table(decl)?,
+                Use::Vector => reader.vector(decl)?,
                 Use::Contract => {
-                    let rows = Rows { reader: &reader, decl, row_bytes: size(decl)?.0 };
-                    let format = decl.ty.format();
-                    PackedMatrix::pack_experts(format, decl.n_stack, decl.n_out, decl.n_in, &rows, pool, None)
-                        .map(Held::Packed)
-                        .map_err(|e| load_error(&decl.name, e))
+                    let kept = match &mut cached {
+                        Some(cached) => cached.restore(index, decl, &reader, pool)?,
+                        None => None,
+                    };
+                    Held::Packed(kept.map_or_else(|| reader.packed(decl, pool), Ok)?)
                 }
-            })
-            .collect()
+            });
+        }
+        if let Some(cached) = cached {
+            cached.finish(&held, &reader, pool);
+        }
+        Ok(held)
     }
 
     /// Bytes held.
@@ -123,7 +129,7 @@ impl Held {
 }
 
 /// Bytes of a row and of the whole weight.
-fn size(decl: &WeightDecl) -> Result<(usize, usize), DeviceError> {
+pub(super) fn size(decl: &WeightDecl) -> Result<(usize, usize), DeviceError> {
     let row = decl.ty.row_bytes(decl.n_in);
     let all = row.and_then(|r| r.checked_mul(decl.n_out)?.checked_mul(decl.n_stack));
     row.zip(all).ok_or_else(|| DeviceError::Weight {
@@ -133,19 +139,50 @@ fn size(decl: &WeightDecl) -> Result<(usize, usize), DeviceError> {
 }
 
 /// Reads weights and tells how far it has come.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     source: &'a dyn WeightSource,
     progress: &'a dyn Progress,
-    total: u64,
+    total: AtomicU64,
     done: AtomicU64,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) fn source(&self) -> &'a dyn WeightSource {
+        self.source
+    }
+
+    /// Bytes more are to be done.
+    pub(super) fn expect(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes more are done.
+    pub(super) fn advance(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let total = self.total.load(Ordering::Relaxed);
+        self.progress.update(done.min(total), total);
+    }
+
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// What was done since [`done`](Self::done) gave this has to be done again.
+    pub(super) fn go_back(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+    }
+
     fn read(&self, decl: &WeightDecl, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.source.read(decl, offset, out)?;
-        let done = self.done.fetch_add(out.len() as u64, Ordering::Relaxed) + out.len() as u64;
-        self.progress.update(done.min(self.total), self.total);
+        self.advance(out.len() as u64);
         Ok(())
+    }
+
+    fn packed(&self, decl: &WeightDecl, pool: &Pool) -> Result<PackedMatrix, DeviceError> {
+        let rows = Rows { reader: self, decl, row_bytes: size(decl)?.0 };
+        let format = decl.ty.format();
+        PackedMatrix::pack_experts(format, decl.n_stack, decl.n_out, decl.n_in, &rows, pool, None)
+            .map_err(|e| load_error(&decl.name, e))
     }
 
     fn bytes(&self, decl: &WeightDecl) -> Result<Vec<u8>, DeviceError> {

@@ -4,11 +4,13 @@
 //! of its own lies mostly outside whole huge pages. So small buffers share slabs.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::MmapMut;
 
 use crate::CpuError;
+use crate::pool::Pool;
 
 /// Bytes after the end that cores may read (never use): whole vectors at the end of a tile.
 const SLACK: usize = 128;
@@ -94,6 +96,45 @@ impl Buffer {
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: as above.
         unsafe { self.slab.start.add(self.offset) }
+    }
+
+    /// Fills it in pieces of `piece` bytes (the last may be shorter), shared out to the threads of the pool: `fill(i, bytes)` writes the `i`-th
+    /// and says whether it could. Gives whether all could; where one could not, the others are left out.
+    pub(crate) fn fill(
+        &mut self,
+        piece: usize,
+        pool: &Pool,
+        fill: impl Fn(usize, &mut [u8]) -> bool + Sync,
+    ) -> Result<bool, CpuError> {
+        /// Lets threads write disjoint pieces.
+        struct Start(*mut u8);
+        // SAFETY: every piece is written by the one thread that claimed it.
+        unsafe impl Sync for Start {}
+
+        let (start, len) = (Start(self.as_mut_ptr()), self.len);
+        let piece = piece.max(1);
+        let pieces = len.div_ceil(piece);
+        // Few enough claims for any length.
+        let step = pieces.div_ceil(1 << 20).max(1);
+        let whole = AtomicBool::new(true);
+        pool.run(|ctx| {
+            let start = &start;
+            ctx.claim(pieces.div_ceil(step), |chunk| {
+                for i in chunk * step..pieces.min((chunk + 1) * step) {
+                    if !whole.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let at = i * piece;
+                    // SAFETY: inside the buffer, which is borrowed mutably; this piece belongs to this thread.
+                    let bytes =
+                        unsafe { std::slice::from_raw_parts_mut(start.0.add(at), piece.min(len - at)) };
+                    if !fill(i, bytes) {
+                        whole.store(false, Ordering::Relaxed);
+                    }
+                }
+            });
+        })?;
+        Ok(whole.into_inner())
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {

@@ -24,6 +24,10 @@ use hanzo_quant::{Codes, Format, GridModifier, IntView, SuperScale};
 
 use crate::CpuError;
 
+/// Of the layout as a whole: raised when the packed bytes of any format change, so that bytes kept from before are not read
+/// (`exec::pack_cache`). A test knows the bytes of each version.
+pub(crate) const LAYOUT_VERSION: u32 = 1;
+
 /// Rows of a tile: the 32-bit lanes of the widest vector.
 pub(crate) const LANES: usize = 16;
 /// Elements of k in a unit of codes.

@@ -23,6 +23,7 @@ use hanzo_quant::Format;
 use crate::CpuError;
 use crate::pool::Pool;
 pub(crate) use buffer::Buffer;
+pub(crate) use layout::LAYOUT_VERSION;
 use layout::{GROUP_ELEMS, LANES, Layout};
 
 /// Rows that are computed and padded together: two tiles, one activation group of outputs.
@@ -116,38 +117,45 @@ impl PackedMatrix {
         pool: &Pool,
         progress: Option<&AtomicU64>,
     ) -> Result<Self, CpuError> {
-        let shape = |why: &str| CpuError::Shape { format: format.name, n_out, n_in, why: why.to_owned() };
-        if n_out == 0 || n_in == 0 || experts == 0 {
-            return Err(shape("a size is zero"));
-        }
-        if !n_in.is_multiple_of(format.elems) {
-            return Err(shape(&format!("rows are not whole blocks of {}", format.elems)));
-        }
-        let kind = match (&format.int, format.name) {
-            (Some(_), _) => Kind::Int(Layout::new(format)?),
-            (None, "F32") => Kind::Float(FloatKind::F32),
-            (None, "F16") => Kind::Float(FloatKind::F16),
-            (None, "BF16") => Kind::Float(FloatKind::Bf16),
-            (None, name) => {
-                return Err(CpuError::Format { format: name, why: "an unknown float format".to_owned() });
-            }
-        };
-        let tile_bytes = match &kind {
-            Kind::Int(layout) => layout.tile_bytes(n_in),
-            Kind::Float(f) => n_in.checked_mul(f.bytes() * LANES),
-        };
-        let strips = n_out.div_ceil(STRIP);
-        let bytes = tile_bytes.and_then(|t| t.checked_mul(2 * strips)?.checked_mul(experts));
-        let rows = n_out.checked_mul(experts);
-        let row_bytes = (n_in / format.elems).checked_mul(format.bytes);
-        let (Some(tile_bytes), Some(bytes), Some(_), Some(row_bytes)) = (tile_bytes, bytes, rows, row_bytes)
-        else {
-            return Err(shape("the sizes overflow"));
-        };
+        let Sizes { kind, tile_bytes, row_bytes, bytes } = Sizes::of(format, experts, n_out, n_in)?;
         let mut data = Buffer::zeroed(bytes, "packed weights")?;
         let job = pack::Job { format, kind: &kind, experts, n_out, n_in, tile_bytes, row_bytes };
         job.run(&mut data, source, pool, progress)?;
         Ok(PackedMatrix { format, kind, experts, n_out, n_in, tile_bytes, data })
+    }
+
+    /// A matrix whose packed bytes are there already: `fill(i, piece)` writes the `i`-th `piece_bytes` of them (the last piece may be
+    /// shorter), called from all threads of the pool, and says whether it could. `None` where one could not.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack`].
+    pub(crate) fn restore(
+        format: &'static Format,
+        [experts, n_out, n_in]: [usize; 3],
+        piece_bytes: usize,
+        pool: &Pool,
+        fill: impl Fn(usize, &mut [u8]) -> bool + Sync,
+    ) -> Result<Option<Self>, CpuError> {
+        let Sizes { kind, tile_bytes, bytes, .. } = Sizes::of(format, experts, n_out, n_in)?;
+        let mut data = Buffer::zeroed(bytes, "packed weights")?;
+        let whole = data.fill(piece_bytes, pool, fill)?;
+        Ok(whole.then_some(PackedMatrix { format, kind, experts, n_out, n_in, tile_bytes, data }))
+    }
+
+    /// Bytes that a matrix takes when it is packed.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack`].
+    pub(crate) fn packed_bytes(
+        format: &'static Format,
+        [experts, n_out, n_in]: [usize; 3],
+    ) -> Result<usize, CpuError> {
+        Ok(Sizes::of(format, experts, n_out, n_in)?.bytes)
+    }
+
+    /// The packed bytes.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.data.as_slice()
     }
 
     /// The format of the weights.
@@ -232,6 +240,50 @@ impl PackedMatrix {
             }
         }
         Ok(())
+    }
+}
+
+/// How large a packed matrix is.
+struct Sizes {
+    kind: Kind,
+    tile_bytes: usize,
+    /// Bytes of a row in the file.
+    row_bytes: usize,
+    /// Bytes of the whole, packed.
+    bytes: usize,
+}
+
+impl Sizes {
+    fn of(format: &'static Format, experts: usize, n_out: usize, n_in: usize) -> Result<Self, CpuError> {
+        let shape = |why: &str| CpuError::Shape { format: format.name, n_out, n_in, why: why.to_owned() };
+        if n_out == 0 || n_in == 0 || experts == 0 {
+            return Err(shape("a size is zero"));
+        }
+        if !n_in.is_multiple_of(format.elems) {
+            return Err(shape(&format!("rows are not whole blocks of {}", format.elems)));
+        }
+        let kind = match (&format.int, format.name) {
+            (Some(_), _) => Kind::Int(Layout::new(format)?),
+            (None, "F32") => Kind::Float(FloatKind::F32),
+            (None, "F16") => Kind::Float(FloatKind::F16),
+            (None, "BF16") => Kind::Float(FloatKind::Bf16),
+            (None, name) => {
+                return Err(CpuError::Format { format: name, why: "an unknown float format".to_owned() });
+            }
+        };
+        let tile_bytes = match &kind {
+            Kind::Int(layout) => layout.tile_bytes(n_in),
+            Kind::Float(f) => n_in.checked_mul(f.bytes() * LANES),
+        };
+        let strips = n_out.div_ceil(STRIP);
+        let bytes = tile_bytes.and_then(|t| t.checked_mul(2 * strips)?.checked_mul(experts));
+        let rows = n_out.checked_mul(experts);
+        let row_bytes = (n_in / format.elems).checked_mul(format.bytes);
+        let (Some(tile_bytes), Some(bytes), Some(_), Some(row_bytes)) = (tile_bytes, bytes, rows, row_bytes)
+        else {
+            return Err(shape("the sizes overflow"));
+        };
+        Ok(Sizes { kind, tile_bytes, row_bytes, bytes })
     }
 }
 
