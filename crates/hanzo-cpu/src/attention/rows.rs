@@ -347,11 +347,7 @@ impl<E: Elem> Run<'_, E> {
                 };
                 weights.update(s, a.scale, a.softcap);
             }
-            let values = Values {
-                p,
-                o: scratch.o.as_mut_ptr(),
-                v_stride: record.v_stride,
-            };
+            let values = Values { p, o: scratch.o.as_mut_ptr(), v_stride: record.v_stride };
             // Rows that see the same keys share the values; where few do, several tokens' rows share those that all of them see.
             let mut row = active.start;
             while row < active.end {

@@ -21,6 +21,8 @@ use super::{Block, PanelShape};
 /// Rows of a tile as the core above sees it, without AVX-VNNI and with.
 pub(super) const TILE: usize = 2 * ROWS;
 pub(super) const TILE_VNNI: usize = 2 * ROWS_VNNI;
+/// Rows of a tile of floats: 12 accumulators, the weights' two and a broadcast.
+pub(super) const FLOAT_ROWS: usize = 6;
 /// Rows of a register tile with AVX-VNNI.
 const ROWS_VNNI: usize = 3;
 
@@ -142,6 +144,7 @@ pub(super) unsafe fn tile(
     (k0, units): (usize, usize),
     y: *mut f32,
     vnni: bool,
+    next: Option<[*const u8; 2]>,
 ) {
     let shape = PanelShape::of(layout);
     let init_stride = block.k / layout.sub;
@@ -161,6 +164,9 @@ pub(super) unsafe fn tile(
                     init_stride: 4 * init_stride,
                     units,
                     y: y.add(STRIP * done + LANES * t),
+                    // Without, what is about to be read anyway.
+                    next: next
+                        .map_or(panel, |tiles| tiles[t].wrapping_add(done / rows * units * way.fetched())),
                 };
                 let cols = rows.min(cols - done);
                 if vnni {
@@ -318,22 +324,17 @@ pub(super) unsafe fn float_tile(
     (k0, ks): (usize, usize),
     y: *mut f32,
 ) {
-    const ROWS: usize = 6;
-    // Tiles of equal width: 8 rows as 4 and 4.
-    let rows = cols.div_ceil(cols.div_ceil(ROWS).max(1)).max(1);
-    for done in (0..cols).step_by(rows) {
-        // SAFETY: passed through.
-        unsafe {
-            let x = block.base.add((first + done) * block.stride + 4 * k0).cast::<f32>();
-            let (stride, y) = (block.stride / 4, y.add(STRIP * done));
-            match rows.min(cols - done) {
-                1 => float_columns::<1>(panel, x, stride, ks, y),
-                2 => float_columns::<2>(panel, x, stride, ks, y),
-                3 => float_columns::<3>(panel, x, stride, ks, y),
-                4 => float_columns::<4>(panel, x, stride, ks, y),
-                5 => float_columns::<5>(panel, x, stride, ks, y),
-                _ => float_columns::<ROWS>(panel, x, stride, ks, y),
-            }
+    // SAFETY: passed through.
+    unsafe {
+        let x = block.base.add(first * block.stride + 4 * k0).cast::<f32>();
+        let stride = block.stride / 4;
+        match cols {
+            1 => float_columns::<1>(panel, x, stride, ks, y),
+            2 => float_columns::<2>(panel, x, stride, ks, y),
+            3 => float_columns::<3>(panel, x, stride, ks, y),
+            4 => float_columns::<4>(panel, x, stride, ks, y),
+            5 => float_columns::<5>(panel, x, stride, ks, y),
+            _ => float_columns::<FLOAT_ROWS>(panel, x, stride, ks, y),
         }
     }
 }

@@ -38,6 +38,30 @@ pub(super) enum Way {
     Signed,
 }
 
+impl Way {
+    /// Bytes that a unit of a tile asks memory for: what two such tiles (8 rows) multiply while the same number of units is to be read,
+    /// by the widest codes of the way and less their scales, which the unpacking asks for.
+    pub(super) fn fetched(self) -> usize {
+        match self {
+            Way::Narrow => 128,
+            Way::Halves | Way::Pairs | Way::Single => 192,
+            Way::Signed => 256,
+        }
+    }
+}
+/// Asks for that many bytes.
+macro_rules! fetch {
+    (narrow) => {
+        "prefetcht0 [{f}]\nprefetcht0 [{f}+64]\nsub {f}, -128\n"
+    };
+    (signed) => {
+        "prefetcht0 [{f}]\nprefetcht0 [{f}+64]\nprefetcht0 [{f}+128]\nprefetcht0 [{f}+192]\nadd {f}, 256\n"
+    };
+    ($way:ident) => {
+        "prefetcht0 [{f}]\nprefetcht0 [{f}+64]\nprefetcht0 [{f}+128]\nadd {f}, 192\n"
+    };
+}
+
 /// Operands of a tile: pointers at its first unit of k, strides in bytes.
 pub(super) struct Pointers {
     /// Codes of the tile's 16 outputs.
@@ -54,6 +78,8 @@ pub(super) struct Pointers {
     pub(super) units: usize,
     /// Accumulators: rows of 128 bytes.
     pub(super) y: *mut f32,
+    /// What to ask memory for, [`Way::fetched`] bytes with every unit.
+    pub(super) next: *const u8,
 }
 
 /// What a tile keeps in memory: sixteen-bit ones, then a product of each row.
@@ -469,6 +495,7 @@ macro_rules! body {
             "vmovdqa ymm15, [{m}]",
             ".p2align 5",
             "2:",
+            fetch!($way),
             unit!($sub, $way, $from, $cols),
             advance!($sub, $from),
             "add {a}, 32",
@@ -489,6 +516,7 @@ macro_rules! body {
             t = in(reg) $p.init_stride,
             t3 = in(reg) 3 * $p.init_stride,
             m = in(reg) &raw mut memory,
+            f = inout(reg) $p.next => _,
             out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
             out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _, out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
             options(nostack)

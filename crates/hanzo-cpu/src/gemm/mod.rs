@@ -26,16 +26,17 @@ use std::cell::RefCell;
 use crate::contract::{Finish, Rows};
 use crate::isa::{Isa, Vectors};
 use crate::matvec::{MAX_ROWS, push_init};
-use crate::packed::layout::{Layout, QUAD_BYTES, QUADS, UNIT};
+use crate::packed::layout::{GROUP_ELEMS, Layout, QUAD_BYTES, QUADS, UNIT};
 use crate::packed::{Kind, PackedMatrix, STRIP};
 use crate::pool::Ctx;
 
 /// Most rows of a register tile.
 pub(crate) const TILE: usize = 8;
-/// From this many rows on a panel pays with AVX2: for plain codes, and for tables of codes, whose lookups it spares all rows but one, or floats; and
-/// with AVX-VNNI, which was not measured.
+/// From this many rows on a panel pays with AVX2: for plain codes, for tables of codes, whose lookups it spares all rows but one, and for floats,
+/// whose few-rows core is at the rate of the multiply-adds while its rows fit a cache; and with AVX-VNNI, which was not measured.
 const AVX2_ROWS: usize = 8;
-const AVX2_ROWS_OTHERS: usize = 3;
+const AVX2_ROWS_TABLE: usize = 3;
+const AVX2_ROWS_FLOAT: usize = 33;
 const AVX_VNNI_ROWS: usize = 6;
 /// Rows of a block at most, and their bytes: what leaves room in the second-level cache. Rows that come from the third for every chunk of
 /// strips cost up to a third of the speed while others use that cache (`docs/levers.md`).
@@ -55,25 +56,30 @@ const CHUNK: usize = 4;
 /// Whether a panel pays for `m` rows of these matrices. Below, the few-rows core re-reads a tile from a cache for every pass, which costs less than
 /// writing a panel, and it reads memory while it multiplies; with AVX2 the panel's tile is much the faster.
 pub(crate) fn pays(isa: Isa, w: &[&PackedMatrix], m: usize) -> bool {
-    let plain = || w.iter().all(|w| matches!(w.kind(), Kind::Int(layout) if layout.table.is_none()));
+    let avx2 = |w: &&PackedMatrix| match w.kind() {
+        Kind::Int(layout) if layout.table.is_none() => AVX2_ROWS,
+        Kind::Int(_) => AVX2_ROWS_TABLE,
+        Kind::Float(_) => AVX2_ROWS_FLOAT,
+    };
     match isa.vectors() {
         Vectors::Portable => false,
-        Vectors::Avx2 { vnni: false } => m >= if plain() { AVX2_ROWS } else { AVX2_ROWS_OTHERS },
+        Vectors::Avx2 { vnni: false } => w.iter().map(avx2).min().is_some_and(|from| m >= from),
         Vectors::Avx2 { vnni: true } => m >= AVX_VNNI_ROWS,
         Vectors::Avx512 => m > MAX_ROWS,
     }
 }
 
-/// Rows of a register tile of this instruction set, at most [`TILE`].
-fn tile_rows(isa: Isa) -> usize {
+/// Rows of a register tile of this instruction set and these weights, at most [`TILE`].
+fn tile_rows(isa: Isa, w: &PackedMatrix) -> usize {
     #[cfg(target_arch = "x86_64")]
     match isa.vectors() {
+        Vectors::Avx2 { .. } if !w.takes_quantized() => return avx2::FLOAT_ROWS,
         Vectors::Avx2 { vnni: false } => return avx2::TILE,
         Vectors::Avx2 { vnni: true } => return avx2::TILE_VNNI,
         Vectors::Avx512 => return avx512::TILE,
         Vectors::Portable => {}
     }
-    let _ = isa;
+    let _ = (isa, w);
     TILE
 }
 
@@ -290,7 +296,7 @@ impl<'a, const P: usize> Core<'a, P> {
         }
         let Some(first) = self.w.first() else { return };
         let (k, m, count) = (first.n_in(), self.block.m, strips.len());
-        let few = m <= tile_rows(self.isa);
+        let few = m <= tile_rows(self.isa, first);
         if few && count > 1 {
             for strip in strips {
                 self.strips(space, expert, strip..strip + 1, out);
@@ -311,7 +317,7 @@ impl<'a, const P: usize> Core<'a, P> {
             // SAFETY: just reserved.
             unsafe { std::ptr::write_bytes(sums, 0, STRIP * P * count * m) };
         }
-        let tiles = m.div_ceil(tile_rows(self.isa));
+        let tiles = m.div_ceil(tile_rows(self.isa, first));
         for k0 in (0..k).step_by(step) {
             let ks = step.min(k - k0);
             for (p, w) in self.w.iter().enumerate() {
@@ -331,6 +337,10 @@ impl<'a, const P: usize> Core<'a, P> {
                         sums.wrapping_add(STRIP * index)
                     });
                     for (p, w) in self.w.iter().enumerate() {
+                        let next = match few {
+                            true => self.next_block(w, expert, strip, k0 + ks),
+                            false => None,
+                        };
                         // SAFETY: `y[p]` has room for the tile's rows; panel and block are those of this block of k.
                         unsafe {
                             if whole {
@@ -338,7 +348,7 @@ impl<'a, const P: usize> Core<'a, P> {
                             }
                             let init = space.inits.get(p).map_or(&[][..], Vec::as_slice);
                             let rows = (row, end - row);
-                            tile(self.isa, w, panel(p, s), &self.block, init, rows, (k0, ks), y[p]);
+                            tile(self.isa, w, panel(p, s), &self.block, init, rows, (k0, ks), y[p], next);
                         }
                     }
                     if k0 + ks == k {
@@ -348,6 +358,15 @@ impl<'a, const P: usize> Core<'a, P> {
                 }
             }
         }
+    }
+
+    /// Where the packed weights that are unpacked after a block of k lie, of the strip's two tiles: the block from `k` on, or the next strip's first.
+    fn next_block(&self, w: &PackedMatrix, expert: usize, strip: usize, k: usize) -> Option<[*const u8; 2]> {
+        let Kind::Int(layout) = w.kind() else { return None };
+        let (strip, k) = if k < w.n_in() { (strip, k) } else { (strip + 1, 0) };
+        let at = k / GROUP_ELEMS * layout.group(GROUP_ELEMS).bytes;
+        let tile = |t: usize| w.tile(expert, 2 * strip + t).wrapping_add(at);
+        (strip < w.strips()).then(|| [tile(0), tile(1)])
     }
 
     /// Says that the outputs of these rows of the block are next.
@@ -470,7 +489,7 @@ fn unpack(
     }
 }
 
-/// Adds a block of k to one register tile.
+/// Adds a block of k to one register tile; `next` are the packed weights of two tiles to ask for meanwhile (AVX2).
 ///
 /// # Safety
 /// The panel must hold this block of k, `y` the sums of `columns.1` rows.
@@ -484,6 +503,7 @@ unsafe fn tile(
     columns: (usize, usize),
     (k0, ks): (usize, usize),
     y: *mut f32,
+    next: Option<[*const u8; 2]>,
 ) {
     // SAFETY: passed through; `pays` has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
@@ -497,7 +517,7 @@ unsafe fn tile(
             }
             (Kind::Int(layout), vectors) => {
                 let vnni = vectors == Vectors::Avx2 { vnni: true };
-                avx2::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y, vnni);
+                avx2::tile(layout, panel, block, init, columns, (k0, ks / UNIT), y, vnni, next);
             }
             (Kind::Float(_), _) => avx2::float_tile(panel.cast(), block, columns, (k0, ks), y),
         }
