@@ -348,7 +348,7 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const 
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
     let mut acc = [[[_mm256_setzero_ps(); 2]; T]; M];
-    let ahead = ahead();
+    let ahead = ahead(M);
     macro_rules! step {
         ($k:expr) => {{
             let k = $k;

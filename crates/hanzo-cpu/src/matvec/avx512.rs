@@ -142,49 +142,54 @@ unsafe fn run<
     }
 }
 
-/// Outputs `at..at + 16` of every row, for a float format.
+/// The 32 outputs of every row, for a float format.
 ///
 /// # Safety
-/// Needs AVX-512; `tile` must be a tile of `k` elements of this kind, and the rows `k` floats each.
-pub(super) unsafe fn float_tile(
+/// Needs AVX-512; `tiles` must be tiles of `k` elements of this kind, and the rows `k` floats each.
+pub(super) unsafe fn float_strip(
     kind: FloatKind,
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut StripOut,
 ) {
-    for (pass, rows) in rows.chunks(PASS).enumerate() {
-        let y = &mut y[pass * PASS..];
+    for (rows, y) in rows.chunks(PASS).zip(y.chunks_mut(PASS)) {
         // SAFETY: passed through.
         unsafe {
             match kind {
-                FloatKind::F32 => float_rows::<4, false>(tile, k, rows, at, y),
-                FloatKind::F16 => float_rows::<2, false>(tile, k, rows, at, y),
-                FloatKind::Bf16 => float_rows::<2, true>(tile, k, rows, at, y),
+                FloatKind::F32 => float_rows::<4, false>(tiles, k, rows, y),
+                FloatKind::F16 => float_rows::<2, false>(tiles, k, rows, y),
+                FloatKind::Bf16 => float_rows::<2, true>(tiles, k, rows, y),
             }
         }
     }
 }
 
+/// An output is one chain of fmas, each waiting for the one before: one and two rows take both tiles at once, two chains a row.
 unsafe fn float_rows<const BYTES: usize, const BF16: bool>(
-    tile: *const u8,
+    tiles: [*const u8; 2],
     k: usize,
     rows: &[*const u8],
-    at: usize,
     y: &mut [[f32; 2 * LANES]],
 ) {
+    macro_rules! apart {
+        ($m:literal) => {
+            for (half, tile) in tiles.into_iter().enumerate() {
+                float_run::<BYTES, BF16, $m, 1>([tile], k, rows, half * LANES, y);
+            }
+        };
+    }
     // SAFETY: passed through.
     unsafe {
         match rows.len() {
-            1 => float_run::<BYTES, BF16, 1>(tile, k, rows, at, y),
-            2 => float_run::<BYTES, BF16, 2>(tile, k, rows, at, y),
-            3 => float_run::<BYTES, BF16, 3>(tile, k, rows, at, y),
-            4 => float_run::<BYTES, BF16, 4>(tile, k, rows, at, y),
-            5 => float_run::<BYTES, BF16, 5>(tile, k, rows, at, y),
-            6 => float_run::<BYTES, BF16, 6>(tile, k, rows, at, y),
-            7 => float_run::<BYTES, BF16, 7>(tile, k, rows, at, y),
-            8 => float_run::<BYTES, BF16, 8>(tile, k, rows, at, y),
+            1 => float_run::<BYTES, BF16, 1, 2>(tiles, k, rows, 0, y),
+            2 => float_run::<BYTES, BF16, 2, 2>(tiles, k, rows, 0, y),
+            3 => apart!(3),
+            4 => apart!(4),
+            5 => apart!(5),
+            6 => apart!(6),
+            7 => apart!(7),
+            8 => apart!(8),
             _ => {}
         }
     }
@@ -211,28 +216,51 @@ pub(crate) unsafe fn floats<const BYTES: usize, const BF16: bool>(at: *const u8)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize>(
-    tile: *const u8,
+unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const T: usize>(
+    tiles: [*const u8; T],
     k: usize,
     rows: &[*const u8],
     at: usize,
     y: &mut [[f32; 2 * LANES]],
 ) {
     let Some(rows) = rows.first_chunk::<M>() else { return };
-    let mut acc = [_mm512_setzero_ps(); M];
-    let ahead = ahead();
-    // SAFETY: k values in every row and 16 · k in the tile; prefetches may point anywhere.
-    unsafe {
-        for k in 0..k {
-            let w = tile.add(k * LANES * BYTES);
-            prefetch::<_MM_HINT_T2>(ahead, w, 1);
-            let w = floats::<BYTES, BF16>(w);
+    let mut acc = [[_mm512_setzero_ps(); T]; M];
+    let ahead = ahead(M);
+    macro_rules! step {
+        ($k:expr) => {{
+            let mut w = [_mm512_setzero_ps(); T];
+            for t in 0..T {
+                w[t] = floats::<BYTES, BF16>(tiles[t].add($k * LANES * BYTES));
+            }
             for m in 0..M {
-                acc[m] = _mm512_fmadd_ps(w, _mm512_set1_ps(*rows[m].cast::<f32>().add(k)), acc[m]);
+                let x = _mm512_set1_ps(*rows[m].cast::<f32>().add($k));
+                for t in 0..T {
+                    acc[m][t] = _mm512_fmadd_ps(w[t], x, acc[m][t]);
+                }
+            }
+        }};
+    }
+    // SAFETY: k values in every row and 16 · k in each tile; prefetches may point anywhere.
+    unsafe {
+        // A line of each tile at a time.
+        let line = 64 / (LANES * BYTES);
+        let lines = k / line;
+        for l in 0..lines {
+            for tile in tiles {
+                prefetch::<_MM_HINT_T2>(ahead, tile.add(64 * l), 1);
+            }
+            for i in 0..line {
+                step!(l * line + i);
             }
         }
+        for k in lines * line..k {
+            step!(k);
+        }
         for (acc, y) in acc.into_iter().zip(y) {
-            _mm512_storeu_ps(y[at..].as_mut_ptr(), acc);
+            let y: *mut f32 = y[at..at + T * LANES].as_mut_ptr();
+            for t in 0..T {
+                _mm512_storeu_ps(y.add(t * LANES), acc[t]);
+            }
         }
     }
 }

@@ -201,7 +201,16 @@ impl<'a> Tile<'a> {
         rows: &'a [*const u8],
     ) -> Self {
         let init = &x.init[first * x.init_stride..];
-        Tile { layout, tile, k, rows, groups: x.groups, init, init_stride: x.init_stride, ahead: ahead() }
+        Tile {
+            layout,
+            tile,
+            k,
+            rows,
+            groups: x.groups,
+            init,
+            init_stride: x.init_stride,
+            ahead: ahead(rows.len()),
+        }
     }
 
     /// By the portable core, for formats that no other has.
@@ -278,24 +287,19 @@ fn float_strip(
     y: &mut StripOut,
 ) {
     let tiles = [0, 1].map(|half| w.tile(expert, 2 * strip + half));
+    // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
     #[cfg(target_arch = "x86_64")]
-    if matches!(isa.vectors(), Vectors::Avx2 { .. }) {
-        // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
-        unsafe { avx2::float_strip(kind, tiles, w.n_in(), rows, y) };
-        return;
+    unsafe {
+        match isa.vectors() {
+            Vectors::Avx512 => return avx512::float_strip(kind, tiles, w.n_in(), rows, y),
+            Vectors::Avx2 { .. } => return avx2::float_strip(kind, tiles, w.n_in(), rows, y),
+            _ => {}
+        }
     }
     for (half, tile) in tiles.into_iter().enumerate() {
-        let at = half * LANES;
         // SAFETY: as above.
-        unsafe {
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Amx => avx512::float_tile(kind, tile, w.n_in(), rows, at, y),
-                _ => {
-                    let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
-                    scalar::float_tile(kind, tile, w.n_in(), rows, at, y);
-                }
-            }
-        }
+        let tile = unsafe { std::slice::from_raw_parts(tile, w.tile_bytes()) };
+        // SAFETY: as above.
+        unsafe { scalar::float_tile(kind, tile, w.n_in(), rows, half * LANES, y) };
     }
 }
