@@ -1,4 +1,5 @@
-//! The README's measured part: what stands between two markers, made from committed runs.
+//! Measured parts of pages: what stands between two markers, made from committed runs. The README has one, with charts; other pages may
+//! have several, each naming the folder that its runs lie in.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,8 @@ use crate::{render, run};
 
 const BEGIN: &str = "<!-- board: made by hanzo-bench stats --readme; do not edit -->";
 const END: &str = "<!-- end of board -->";
+/// How a marked part of another page begins: with the folder of its runs, from the page's own.
+const PART: (&str, &str) = ("<!-- board of ", ": made by hanzo-bench stats --page; do not edit -->");
 /// Where the chart lies, from the README.
 pub const CHART: &str = "docs/board.svg";
 /// Committed runs, from the README's folder.
@@ -24,8 +27,35 @@ pub fn with_board(path: &Path, text: &str, board: &Board) -> Result<String, Benc
     if old.contains(BEGIN) || after.contains(BEGIN) || after.contains(END) {
         return Err(form());
     }
-    let body = render::markdown::summary(board, CHART);
+    let body = render::markdown::summary(board, Some(CHART));
     Ok(format!("{before}{BEGIN}\n{}\n\n{END}{after}", body.trim_end()))
+}
+
+/// A page's text with each of its measured parts made anew from the folder that it names.
+///
+/// # Errors
+/// [`BenchError::Form`] where the page has no such part, one without an end, or one whose folder has no runs; what is wrong with a run.
+pub fn with_parts(path: &Path, text: &str) -> Result<String, BenchError> {
+    let form = |found: String| {
+        BenchError::form(path, format!("needs parts from `{}FOLDER{}` to `{END}`: {found}", PART.0, PART.1))
+    };
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let mut parts = text.split(PART.0);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut any = false;
+    for part in parts {
+        any = true;
+        let (folder, rest) =
+            part.split_once(PART.1).ok_or_else(|| form("a beginning is not whole".into()))?;
+        let (_, after) = rest.split_once(END).ok_or_else(|| form(format!("{folder}'s has no end")))?;
+        let runs = runs_in(&beside.join(folder))?;
+        if runs.is_empty() {
+            return Err(form(format!("{folder} has no runs")));
+        }
+        let body = render::markdown::summary(&Board::of(&runs), None);
+        out += &format!("{}{folder}{}\n{}\n\n{END}{after}", PART.0, PART.1, body.trim_end());
+    }
+    if any { Ok(out) } else { Err(form("it has none".into())) }
 }
 
 /// The committed runs beside a README, in the order of their names; none where there is no folder.
@@ -33,13 +63,16 @@ pub fn with_board(path: &Path, text: &str, board: &Board) -> Result<String, Benc
 /// # Errors
 /// What is wrong with a run.
 pub fn committed_runs(root: &Path) -> Result<Vec<run::Run>, BenchError> {
-    let folder = root.join(RUNS);
+    runs_in(&root.join(RUNS))
+}
+
+fn runs_in(folder: &Path) -> Result<Vec<run::Run>, BenchError> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = std::fs::read_dir(&folder).map_err(BenchError::read(&folder))?;
+    let entries = std::fs::read_dir(folder).map_err(BenchError::read(folder))?;
     let mut paths: Vec<PathBuf> =
-        entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>().map_err(BenchError::read(&folder))?;
+        entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>().map_err(BenchError::read(folder))?;
     paths.retain(|p| p.is_dir());
     paths.sort();
     paths.iter().map(|p| run::read(p)).collect()

@@ -15,11 +15,12 @@ use crate::{readme, render, run};
   hanzo-bench stats bench-runs/* --charts docs         board.svg and bandwidth.svg
   hanzo-bench stats bench-runs/* --tex papers/hanzo-engine
   hanzo-bench stats --readme README.md                 the README's part and its charts, from bench-runs/ beside it
+  hanzo-bench stats --page docs/board-zen-3.md         the marked parts of a page, from the folders that they name
 
 The first run of a backend is the one that the paper's macros speak of.")]
 pub struct Args {
     /// Run folders, as scripts/dossier.sh makes them
-    #[arg(value_name = "RUN", required_unless_present_any = ["readme", "tex"])]
+    #[arg(value_name = "RUN", required_unless_present_any = ["readme", "page", "tex"])]
     runs: Vec<PathBuf>,
     /// Print JSON in place of Markdown
     #[arg(long)]
@@ -33,6 +34,9 @@ pub struct Args {
     /// Make the part between the markers of this README anew, and docs/board.svg and docs/bandwidth.svg beside it
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
+    /// Make the marked parts of this page anew, each from the runs of the folder that its marker names; may be given several times
+    #[arg(long, value_name = "FILE")]
+    page: Vec<PathBuf>,
 }
 
 /// Writes the files that were asked for, and gives the text for standard output.
@@ -50,6 +54,10 @@ pub fn run(args: &Args) -> Result<String, BenchError> {
         let text = std::fs::read_to_string(path).map_err(BenchError::read(path))?;
         write(path, &readme::with_board(path, &text, &board)?, &mut done)?;
         charts(&root_of(path).join("docs"), &board, &mut done)?;
+    }
+    for path in &args.page {
+        let text = std::fs::read_to_string(path).map_err(BenchError::read(path))?;
+        write(path, &readme::with_parts(path, &text)?, &mut done)?;
     }
     if let Some(folder) = &args.charts {
         charts(folder, &board, &mut done)?;

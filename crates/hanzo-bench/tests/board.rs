@@ -175,7 +175,7 @@ fn all_forms_say_what_was_measured_and_what_was_not() {
 #[test]
 fn nothing_measured_reads_run_pending() {
     let board = Board::of(&[]);
-    assert!(render::markdown::summary(&board, "x.svg").contains("run pending"));
+    assert!(render::markdown::summary(&board, Some("x.svg")).contains("run pending"));
     assert!(render::tex::data(&board).contains("\\def\\rCpuDecodeH{\\runpending{}}"));
     assert!(render::tex::board(&board).contains("\\runpending"));
     assert_eq!(render::chart::ratios(&board), None);
@@ -195,7 +195,7 @@ fn a_busy_machine_and_two_replies_do_not_pass_in_silence() {
     let board = Board::of(&[folder.read()]);
     assert!(board.runs[0].was_busy);
     assert!(render::markdown::board(&board).contains("busy"));
-    assert!(render::markdown::summary(&board, "x").contains("busy"));
+    assert!(render::markdown::summary(&board, Some("x")).contains("busy"));
     assert!(render::tex::board(&board).contains("busy \\emph{busy}"));
     let cell = |sha: &str| json!([{"phase": "speculation", "workload": "novel", "gamma": 4, "n": 8, "sha256": sha, "samples": [[1, 7], [1, 7]]}]);
     let folder = Folder::new("differ", "quiet\n").hanzo("1.json", &cell("aa")).hanzo("2.json", &cell("bb"));
@@ -283,6 +283,47 @@ fn the_readme_is_what_the_committed_samples_give() {
     {
         let committed = fs::read_to_string(root().join("docs").join(name)).ok();
         assert_eq!(committed, svg, "docs/{name} is not what the committed samples give");
+    }
+}
+
+/// Boards of other machines, and by format.
+#[test]
+fn pages_are_what_their_committed_samples_give() {
+    let mut pages = 0;
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with("board-") {
+            let text = fs::read_to_string(&path).unwrap();
+            let made = readme::with_parts(&path, &text).unwrap();
+            assert_eq!(
+                made,
+                text,
+                "run `hanzo-bench stats --page {}` and commit what it writes",
+                path.display()
+            );
+            pages += 1;
+        }
+    }
+    assert!(pages > 0);
+}
+
+#[test]
+fn a_page_without_whole_parts_is_refused() {
+    let run = full();
+    let folder = run.0.path().file_name().unwrap().to_str().unwrap();
+    let marker =
+        |folder: &str| format!("<!-- board of {folder}: made by hanzo-bench stats --page; do not edit -->");
+    let path = run.0.path().parent().unwrap().join("page.md");
+    let none = tempfile::tempdir_in(run.0.path().parent().unwrap()).unwrap();
+    let none = none.path().file_name().unwrap().to_str().unwrap();
+    for (text, what) in [
+        ("# nothing".to_owned(), "it has none"),
+        ("<!-- board of x -->".to_owned(), "not whole"),
+        (marker(folder), "no end"),
+        (format!("{}<!-- end of board -->", marker(none)), "no runs"),
+    ] {
+        let error = readme::with_parts(&path, &text).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("page.md"), "{error}");
     }
 }
 

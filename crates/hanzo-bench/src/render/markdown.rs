@@ -20,11 +20,13 @@ pub fn board(board: &Board) -> String {
 }
 
 /// The part that the README shows: one table of all runs.
-pub fn summary(board: &Board, chart: &str) -> String {
+pub fn summary(board: &Board, chart: Option<&str>) -> String {
     let Some(first) = board.runs.first() else {
         return format!("No run is committed yet: {PENDING}.\n");
     };
-    let mut out = format!("![How many times as fast as the peer, with 95 % intervals]({chart})\n\n");
+    let mut out = chart.map_or_else(String::new, |chart| {
+        format!("![How many times as fast as the peer, with 95 % intervals]({chart})\n\n")
+    });
     let _ = writeln!(
         out,
         "{}, {} threads, {}. Peer: {}. Speeds in tokens a second, mean ± half the 95 % interval (Student's t); ratios with their 95 % \

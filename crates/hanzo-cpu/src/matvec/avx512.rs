@@ -4,8 +4,8 @@
 //! of every row by one `vpdpbusd`. Offsets of signed codes enter as the integer accumulator's initial value. Bound: reading the weights; at
 //! one row there are about 64 cycles for the 8 dots, 20 unpacking and 4 float instructions of a unit of Q4_K.
 //!
-//! Intel's prefetcher alone leaves a third of the bandwidth unused, so there every unit prefetches its successor at two distances: near, into the
-//! first level, and far, into the second.
+//! Every unit prefetches at one or two distances, near into the first level, far into the second, where the machine's prefetchers do not read
+//! fast enough by themselves ([`ahead`]).
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -258,8 +258,8 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const 
         }
         for (acc, y) in acc.into_iter().zip(y) {
             let y: *mut f32 = y[at..at + T * LANES].as_mut_ptr();
-            for t in 0..T {
-                _mm512_storeu_ps(y.add(t * LANES), acc[t]);
+            for (t, acc) in acc.into_iter().enumerate() {
+                _mm512_storeu_ps(y.add(t * LANES), acc);
             }
         }
     }
