@@ -1,8 +1,10 @@
 //! The CPU as a device, as the options and the environment say.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use hanzo_cpu::exec::CpuDevice;
 use hanzo_cpu::isa::CpuConfig;
 
@@ -35,12 +37,19 @@ impl PackCache {
 ///
 /// # Errors
 /// For an empty one.
-pub(crate) fn parse_pack_cache(text: &str) -> Result<PackCache, String> {
-    match text {
-        "" => Err("the folder has no name".to_owned()),
-        USUAL => Ok(PackCache::Usual),
-        folder => Ok(PackCache::Folder(folder.into())),
+fn parse_pack_cache(text: OsString) -> Result<PackCache, String> {
+    if text.is_empty() {
+        Err("the folder has no name".to_owned())
+    } else if text == USUAL {
+        Ok(PackCache::Usual)
+    } else {
+        Ok(PackCache::Folder(text.into()))
     }
+}
+
+/// The parser of `--pack-cache`'s value: any name that the system can have.
+pub(crate) fn pack_cache_parser() -> impl TypedValueParser<Value = PackCache> {
+    OsStringValueParser::new().try_map(parse_pack_cache)
 }
 
 /// The CPU with so many threads (one a core by default), which keeps packed weights where it is told to.

@@ -49,7 +49,7 @@ impl WeightSource for GgufWeights<'_> {
             let Some(file) = part.file() else { return Ok(Vec::new()) };
             let stamp = file.stamp().map_err(|e| unreadable(file.path(), &e))?;
             parts.push(SourcePart {
-                name: stamp.path.to_string_lossy().into_owned(),
+                name: name_of(&stamp.path),
                 len: stamp.len,
                 stamp: stamp.numbers,
                 changed: stamp.changed,
@@ -66,6 +66,14 @@ impl WeightSource for GgufWeights<'_> {
         })?;
         file.read_at(offset, out).map_err(|e| unreadable(file.path(), &e))
     }
+}
+
+/// A name that no other path has: a NUL, which no path can have, tells those that are no text.
+fn name_of(path: &Path) -> String {
+    path.to_str().map_or_else(
+        || format!("\0{}", path.as_os_str().as_encoded_bytes().escape_ascii()),
+        ToOwned::to_owned,
+    )
 }
 
 fn unreadable(path: &Path, error: &hanzo_gguf::Error) -> DeviceError {

@@ -91,8 +91,9 @@ pub(crate) struct Args {
     /// Threads; one a core by default
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Loading")]
     threads: Option<u16>,
-    /// Keep packed weights on disk, in a folder of the cache or in DIR: the next load of the same file reads them in place of packing
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::parse_pack_cache, help_heading = "Loading")]
+    /// Keep packed weights on disk, in a folder of the cache or in DIR (after `=`; `./default` for one of that name): the next load of the same
+    /// file reads them in place of packing
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::pack_cache_parser(), help_heading = "Loading")]
     pack_cache: Option<device::PackCache>,
     /// Say more: settings, memory, the libraries' messages
     #[arg(short, long, help_heading = "Output")]

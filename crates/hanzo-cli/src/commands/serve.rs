@@ -151,7 +151,7 @@ pub(crate) struct Args {
     threads: Option<u16>,
     /// Keep packed weights on disk, in a folder of the cache or in DIR (`default` as the variable's value: in the cache): the next load of
     /// the same file reads them in place of packing
-    #[arg(long, value_name = "DIR", env = "HANZO_PACK_CACHE", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::parse_pack_cache, help_heading = "Model")]
+    #[arg(long, value_name = "DIR", env = "HANZO_PACK_CACHE", num_args = 0..=1, require_equals = true, default_missing_value = device::USUAL, value_parser = device::pack_cache_parser(), help_heading = "Model")]
     pack_cache: Option<device::PackCache>,
     /// A chat template (Jinja) in place of the model's
     #[arg(long, value_name = "FILE.jinja", env = "HANZO_CHAT_TEMPLATE", help_heading = "Model")]

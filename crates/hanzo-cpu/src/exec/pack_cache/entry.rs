@@ -16,7 +16,7 @@
 //!
 //! The table of a model follows from its graph, so it is never read to learn a length: it is compared.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::Fault;
 use super::digest::{Digest, hex};
 use super::draft::Draft;
+use super::open::open;
 use super::positioned::Positioned;
 use crate::exec::load_error;
 use crate::exec::weights::{Held, Reader};
@@ -213,14 +214,11 @@ pub(super) struct Entry {
 impl Entry {
     /// Opens the entry at `path` of a model with this digest, which must have this table. `None` where there is none.
     pub(super) fn open(path: &Path, digest: &Digest, table: &Table) -> Result<Option<Self>, Fault> {
-        // Looked at before it is opened: opening a pipe would wait for its other end.
-        match std::fs::metadata(path) {
+        let file = match open(path, OpenOptions::new().read(true)) {
+            Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Fault::io("look at it")(e)),
-            Ok(there) if !there.is_file() => return Err(Fault::Refused("it is no regular file".to_owned())),
-            Ok(_) => {}
-        }
-        let file = File::open(path).map_err(Fault::io("open it"))?;
+            Err(e) => return Err(Fault::io("open it")(e)),
+        };
         let len = file.metadata().map_err(Fault::io("look at it"))?.len();
         let file = Positioned::new(file);
         if len < FIXED as u64 {

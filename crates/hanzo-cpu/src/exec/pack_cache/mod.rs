@@ -5,16 +5,18 @@
 //! were read last, with their lengths and times: while these are as they were the digest is taken from there, so that a load need not read the whole
 //! model ([`stamp`]). [`draft`] puts both in place atomically.
 //!
-//! Nothing in the folder is trusted. What must stand in an entry follows from the model's graph, and every byte of its head is
+//! Whatever lies in the folder, a load neither fails nor hangs by it, nor is a length believed. What must stand in an entry follows from the model's graph, and every byte of its head is
 //! compared with that before a length in it is used; every piece of the weights has a checksum, which is compared when it is read. An
 //! entry that fails is left, with a line to the user: the weights are packed from the model's file, and the entry is written anew. That the cache
-//! cannot be used or written never fails a load.
+//! cannot be used or written never fails a load. Checksums tell of damage, not of intent: who can write to the folder can change weights, as who can
+//! write to the model's file.
 //!
 //! Only matrices that are contracted are kept: vectors and tables are read from the model's file, which has them in the form they are used in.
 
 mod digest;
 mod draft;
 mod entry;
+mod open;
 mod positioned;
 mod stamp;
 
@@ -186,6 +188,7 @@ impl Loading {
         let path = entry::path(&self.folder, &self.digest);
         if self.kept {
             info!("packed weights were read from {}", path.display());
+            draft::clear(&self.folder);
             return;
         }
         match self.write(&path, weights, reader, pool) {
@@ -203,13 +206,23 @@ impl Loading {
             return Err(Fault::Refused("the model's file was changed meanwhile".to_owned()));
         }
         draft.commit()?;
-        stamp::write(&writing, &self.folder, &self.parts, &self.digest)?;
-        if let Some(old) = self.superseded.filter(|old| !stamp::names(&self.folder, old)) {
-            // It takes room and nothing else.
-            let _ = std::fs::remove_file(entry::path(&self.folder, &old));
-        }
-        Ok(())
+        name(&writing, &self.folder, &self.parts, &self.digest, self.superseded)
     }
+}
+
+/// Stamps the files with their digest. An entry that only they led to, by the digest that they had, takes room and nothing else: it goes.
+fn name(
+    writing: &draft::Writing,
+    folder: &Path,
+    parts: &[SourcePart],
+    digest: &Digest,
+    superseded: Option<Digest>,
+) -> Result<(), Fault> {
+    stamp::write(writing, folder, parts, digest)?;
+    if let Some(old) = superseded.filter(|old| !stamp::names(folder, old)) {
+        let _ = std::fs::remove_file(entry::path(folder, &old));
+    }
+    Ok(())
 }
 
 /// Whether no part has been changed lately, nor (by a clock that was set) later than now.
@@ -234,26 +247,18 @@ fn find_digest(
     };
     reader.expect(parts.iter().fold(0, |sum, part| sum.saturating_add(part.len)));
     let digest = digest::compute(source, parts, pool, &|bytes| reader.advance(bytes))?;
-    match before {
-        Some(before) if before == digest => debug!("the model's file was touched, and is what it was"),
-        Some(before) => {
-            let path = entry::path(folder, &before);
-            if path.exists() {
-                refuse(&path, &Fault::Refused("it is stale: the model's file was changed since".to_owned()));
-            }
-            return Ok((digest, Some(before)));
-        }
-        None => {}
-    }
+    let superseded = before.filter(|before| *before != digest);
     // The same bytes under another path or with other times: an entry is good, and need not be found so again.
     if entry::path(folder, &digest).exists() {
-        let renewed =
-            draft::Writing::begin(folder).and_then(|writing| stamp::write(&writing, folder, parts, &digest));
+        let renewed = draft::Writing::begin(folder)
+            .and_then(|writing| name(&writing, folder, parts, &digest, superseded));
         if let Err(fault) = renewed {
             debug!("the stamp was not renewed: {fault}");
         }
+    } else if let Some(old) = superseded.map(|old| entry::path(folder, &old)).filter(|old| old.exists()) {
+        refuse(&old, &Fault::Refused("it is stale: the model's file was changed since".to_owned()));
     }
-    Ok((digest, None))
+    Ok((digest, superseded))
 }
 
 /// Tells that a file of the cache is not used.

@@ -7,6 +7,7 @@
 //! 72   u64 XXH3 of all before
 //! ```
 
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Fault;
 use super::digest::{Digest, hex, sha256};
 use super::draft::Writing;
+use super::open::open;
 
 const MAGIC: &[u8; 8] = b"HANZOSTP";
 const BYTES: usize = 80;
@@ -35,11 +37,12 @@ impl Stamp {
     }
 
     fn read(path: &Path) -> Option<Self> {
-        if !std::fs::metadata(path).ok()?.is_file() {
-            return None;
-        }
         let mut bytes = Vec::new();
-        std::fs::File::open(path).ok()?.take(BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
+        open(path, OpenOptions::new().read(true))
+            .ok()?
+            .take(BYTES as u64 + 1)
+            .read_to_end(&mut bytes)
+            .ok()?;
         let bytes: &[u8; BYTES] = bytes.as_slice().try_into().ok()?;
         let (body, sum) = bytes.split_last_chunk()?;
         let (magic, rest) = body.split_first_chunk::<8>()?;

@@ -275,6 +275,28 @@ fn an_entry_of_what_the_file_was_before_is_stale() {
     says(&said, "read from");
 }
 
+/// A model put in the place of another, both of them known: nothing is packed, and the second load is as quick as any.
+#[test]
+fn a_file_that_became_another_known_one_is_stamped_anew() {
+    let (old, mut new) = (Model::new(&[QuantType::Q6_K], 3), Model::new(&[QuantType::Q6_K], 4));
+    let folder = tempfile::tempdir().unwrap();
+    cached(&old, &folder);
+    let before = one_entry(&folder);
+    new.part.name = "/models/other.gguf".to_owned();
+    cached(&new, &folder);
+    new.part.name.clone_from(&old.part.name);
+    new.part.stamp = vec![1, 2, 99];
+    let want = packed(&new);
+    for digested in [new.part.len, 0] {
+        new.reads();
+        let (got, said) = cached(&new, &folder);
+        assert!(got == want && warnings(&said, &[]) == 0, "{said:?}");
+        assert_eq!(new.reads(), (0, digested));
+    }
+    // Nothing leads to what it was.
+    assert_ne!(one_entry(&folder), before);
+}
+
 #[test]
 fn an_entry_that_another_path_leads_to_stays() {
     let (old, mut new) = (Model::new(&[QuantType::Q6_K], 3), Model::new(&[QuantType::Q6_K], 4));
@@ -452,6 +474,43 @@ fn a_folder_that_cannot_be_written_to_costs_a_warning() {
     assert_eq!(files(&folder, ".tmp"), Vec::<PathBuf>::new());
 }
 
+#[cfg(unix)]
+#[test]
+fn pipes_in_the_folder_are_not_waited_for() {
+    let model = Model::new(&[QuantType::Q4_0], 12);
+    let (want, folder) = (packed(&model), tempfile::tempdir().unwrap());
+    cached(&model, &folder);
+    let sound = one_entry(&folder);
+    let pipe = |path: &Path| {
+        let _ = fs::remove_file(path);
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    let stamp = files(&folder, ".stamp").remove(0);
+    for path in [folder.path().join(".lock"), stamp, sound] {
+        pipe(&path);
+        let (got, said) = cached(&model, &folder);
+        assert!(got == want, "{said:?}");
+        assert!(said.iter().all(|line| !line.contains("No such device")), "{said:?}");
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_kept_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let model = Model::new(&[QuantType::Q4_0], 13);
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("new");
+    load(&model, &model, Some(&folder));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    for file in fs::read_dir(&folder).unwrap() {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+}
+
 #[test]
 fn who_writes_keeps_others_from_it_and_clears_away_what_was_left() {
     let model = Model::new(&[QuantType::Q4_0], 11);
@@ -471,6 +530,10 @@ fn who_writes_keeps_others_from_it_and_clears_away_what_was_left() {
     assert!(got == want && warnings(&said, &[]) == 0);
     assert!(!left.exists() && strange.exists());
     assert_eq!(files(&folder, ".pack").len(), 1);
+    // A load that only reads clears away too.
+    fs::write(&left, b"half").unwrap();
+    says(&cached(&model, &folder).1, "read from");
+    assert!(!left.exists() && strange.exists());
 }
 
 #[test]
