@@ -40,11 +40,9 @@ pub fn with_parts(path: &Path, text: &str) -> Result<String, BenchError> {
         BenchError::form(path, format!("needs parts from `{}FOLDER{}` to `{END}`: {found}", PART.0, PART.1))
     };
     let beside = path.parent().unwrap_or(Path::new(""));
-    let mut parts = text.split(PART.0);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    let mut any = false;
-    for part in parts {
-        any = true;
+    let (before, parts) = text.split_once(PART.0).ok_or_else(|| form("it has none".into()))?;
+    let mut out = before.to_owned();
+    for part in parts.split(PART.0) {
         let (folder, rest) =
             part.split_once(PART.1).ok_or_else(|| form("a beginning is not whole".into()))?;
         let (_, after) = rest.split_once(END).ok_or_else(|| form(format!("{folder}'s has no end")))?;
@@ -55,7 +53,7 @@ pub fn with_parts(path: &Path, text: &str) -> Result<String, BenchError> {
         let body = render::markdown::summary(&Board::of(&runs), None);
         out += &format!("{}{folder}{}\n{}\n\n{END}{after}", PART.0, PART.1, body.trim_end());
     }
-    if any { Ok(out) } else { Err(form("it has none".into())) }
+    Ok(out)
 }
 
 /// The committed runs beside a README, in the order of their names; none where there is no folder.

@@ -116,6 +116,27 @@ fn where_nothing_can_be_kept_a_line_says_so_and_the_reply_is_the_same() {
     assert_eq!(fs::read(&cache).unwrap(), b"a file");
 }
 
+/// A system that would end the process for a long file, and a folder whose name is no text.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_on_files_costs_a_line_and_any_name_is_taken() {
+    use std::os::unix::ffi::OsStringExt;
+    let (_dir, model, cache) = setup();
+    let args = ["run", model.to_str().unwrap(), "Once upon a time", "--temp", "0"];
+    let plain = run(&args).ok();
+    let mut flag = std::ffi::OsString::from("--pack-cache=").into_vec();
+    flag.extend(cache.as_os_str().as_encoded_bytes());
+    flag.push(0xff);
+    let flag = std::ffi::OsString::from_vec(flag);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_hanzo")]);
+    let limited = finish(limited.args(args).arg(&flag)).ok();
+    assert!(limited.err.contains("not kept") && limited.err.contains("ulimit -f"), "{}", limited.err);
+    let kept = finish(hanzo().args(args).args(["-v"]).arg(&flag)).ok();
+    assert!(kept.err.contains("written to"), "{}", kept.err);
+    assert_eq!((limited.text(), kept.text()), (plain.text(), plain.text()));
+}
+
 #[test]
 fn a_server_is_told_by_its_environment() {
     let (_dir, model, cache) = setup();

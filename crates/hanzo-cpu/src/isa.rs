@@ -147,7 +147,7 @@ pub(crate) struct Ahead {
 /// Zen 3's leave a fifth unused at one (`docs/levers.md`).
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn ahead(rows: usize) -> Ahead {
-    static KIND: std::sync::LazyLock<[Ahead; 2]> = std::sync::LazyLock::new(|| {
+    static DISTANCES: std::sync::LazyLock<[Ahead; 2]> = std::sync::LazyLock::new(|| {
         let id = std::arch::x86_64::__cpuid(0);
         let vendor = [id.ebx, id.edx, id.ecx].map(u32::to_le_bytes);
         if vendor.as_flattened() != b"AuthenticAMD" {
@@ -160,7 +160,7 @@ pub(crate) fn ahead(rows: usize) -> Ahead {
             [Ahead { near: 2 << 10, far: 0 }; 2]
         }
     });
-    let [one, several] = *KIND;
+    let [one, several] = *DISTANCES;
     if rows > 1 { several } else { one }
 }
 

@@ -36,3 +36,21 @@ fn a_split_model_has_all_its_files_in_order() {
     let file = GgufFile::from_bytes(fs::read(TINY).unwrap()).unwrap();
     assert_eq!(GgufWeights(&file).parts().unwrap(), []);
 }
+
+/// Names that are no text, alike but for what cannot be shown.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_two_files_have_one_name() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let names = [&b"x\xff"[..], b"x\xfe", b"x\\xff"].map(|name| {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        fs::copy(TINY, &path).unwrap();
+        GgufWeights(&GgufFile::open(&path).unwrap()).parts().unwrap().remove(0).name
+    });
+    let mut distinct = names.to_vec();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), names.len(), "{names:?}");
+}

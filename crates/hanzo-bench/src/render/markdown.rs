@@ -19,7 +19,7 @@ pub fn board(board: &Board) -> String {
     out
 }
 
-/// The part that the README shows: one table of all runs.
+/// The measured part of a page: one table of all runs, under the chart where there is one.
 pub fn summary(board: &Board, chart: Option<&str>) -> String {
     let Some(first) = board.runs.first() else {
         return format!("No run is committed yet: {PENDING}.\n");

@@ -226,35 +226,25 @@ unsafe fn float_run<const BYTES: usize, const BF16: bool, const M: usize, const 
     let Some(rows) = rows.first_chunk::<M>() else { return };
     let mut acc = [[_mm512_setzero_ps(); T]; M];
     let ahead = ahead(M);
-    macro_rules! step {
-        ($k:expr) => {{
+    // Values of k in a line of a tile.
+    let line = 64 / (LANES * BYTES);
+    // SAFETY: k values in every row and 16 · k in each tile; prefetches may point anywhere.
+    unsafe {
+        for k in 0..k {
+            let at = k * LANES * BYTES;
             let mut w = [_mm512_setzero_ps(); T];
             for t in 0..T {
-                w[t] = floats::<BYTES, BF16>(tiles[t].add($k * LANES * BYTES));
+                if k.is_multiple_of(line) {
+                    prefetch::<_MM_HINT_T2>(ahead, tiles[t].add(at), 1);
+                }
+                w[t] = floats::<BYTES, BF16>(tiles[t].add(at));
             }
             for m in 0..M {
-                let x = _mm512_set1_ps(*rows[m].cast::<f32>().add($k));
+                let x = _mm512_set1_ps(*rows[m].cast::<f32>().add(k));
                 for t in 0..T {
                     acc[m][t] = _mm512_fmadd_ps(w[t], x, acc[m][t]);
                 }
             }
-        }};
-    }
-    // SAFETY: k values in every row and 16 · k in each tile; prefetches may point anywhere.
-    unsafe {
-        // A line of each tile at a time.
-        let line = 64 / (LANES * BYTES);
-        let lines = k / line;
-        for l in 0..lines {
-            for tile in tiles {
-                prefetch::<_MM_HINT_T2>(ahead, tile.add(64 * l), 1);
-            }
-            for i in 0..line {
-                step!(l * line + i);
-            }
-        }
-        for k in lines * line..k {
-            step!(k);
         }
         for (acc, y) in acc.into_iter().zip(y) {
             let y: *mut f32 = y[at..at + T * LANES].as_mut_ptr();

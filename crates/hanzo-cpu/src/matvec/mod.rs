@@ -288,18 +288,18 @@ fn float_strip(
 ) {
     let tiles = [0, 1].map(|half| w.tile(expert, 2 * strip + half));
     // SAFETY: a tile has `tile_bytes` bytes, every row has `n_in` floats, the pool has checked the instruction set.
-    #[cfg(target_arch = "x86_64")]
     unsafe {
         match isa.vectors() {
-            Vectors::Avx512 => return avx512::float_strip(kind, tiles, w.n_in(), rows, y),
-            Vectors::Avx2 { .. } => return avx2::float_strip(kind, tiles, w.n_in(), rows, y),
-            _ => {}
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512 => avx512::float_strip(kind, tiles, w.n_in(), rows, y),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 { .. } => avx2::float_strip(kind, tiles, w.n_in(), rows, y),
+            _ => {
+                for (half, tile) in tiles.into_iter().enumerate() {
+                    let tile = std::slice::from_raw_parts(tile, w.tile_bytes());
+                    scalar::float_tile(kind, tile, w.n_in(), rows, half * LANES, y);
+                }
+            }
         }
-    }
-    for (half, tile) in tiles.into_iter().enumerate() {
-        // SAFETY: as above.
-        let tile = unsafe { std::slice::from_raw_parts(tile, w.tile_bytes()) };
-        // SAFETY: as above.
-        unsafe { scalar::float_tile(kind, tile, w.n_in(), rows, half * LANES, y) };
     }
 }

@@ -49,10 +49,10 @@ impl Writing {
 
     /// Starts a file of `len` bytes that is to become `target`, in this folder.
     pub(super) fn draft(&self, target: &Path, len: u64) -> Result<Draft<'_>, Fault> {
-        if len > longest_file() {
+        let most = longest_file();
+        if len > most {
             return Err(Fault::Refused(format!(
-                "it would have {len} bytes, and this process may write files of {} (ulimit -f)",
-                longest_file()
+                "it would have {len} bytes, and this process may write files of {most} (ulimit -f)"
             )));
         }
         static NEXT: AtomicU64 = AtomicU64::new(0);

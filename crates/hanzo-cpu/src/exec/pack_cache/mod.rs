@@ -5,8 +5,8 @@
 //! were read last, with their lengths and times: while these are as they were the digest is taken from there, so that a load need not read the whole
 //! model ([`stamp`]). [`draft`] puts both in place atomically.
 //!
-//! Whatever lies in the folder, a load neither fails nor hangs by it, nor is a length believed. What must stand in an entry follows from the model's graph, and every byte of its head is
-//! compared with that before a length in it is used; every piece of the weights has a checksum, which is compared when it is read. An
+//! Whatever lies in the folder, a load neither fails nor hangs by it, nor is a length believed. What must stand in an entry follows from the
+//! model's graph, and every byte of its head is compared with that before a length in it is used; every piece of the weights has a checksum, which is compared when it is read. An
 //! entry that fails is left, with a line to the user: the weights are packed from the model's file, and the entry is written anew. That the cache
 //! cannot be used or written never fails a load. Checksums tell of damage, not of intent: who can write to the folder can change weights, as who can
 //! write to the model's file.
@@ -206,12 +206,12 @@ impl Loading {
             return Err(Fault::Refused("the model's file was changed meanwhile".to_owned()));
         }
         draft.commit()?;
-        name(&writing, &self.folder, &self.parts, &self.digest, self.superseded)
+        write_stamp(&writing, &self.folder, &self.parts, &self.digest, self.superseded)
     }
 }
 
 /// Stamps the files with their digest. An entry that only they led to, by the digest that they had, takes room and nothing else: it goes.
-fn name(
+fn write_stamp(
     writing: &draft::Writing,
     folder: &Path,
     parts: &[SourcePart],
@@ -233,7 +233,7 @@ fn are_quiet(parts: &[SourcePart], now: SystemTime) -> bool {
     parts.iter().all(quiet)
 }
 
-/// The digest of the model's files: as it was, where they are as they were, or else computed. With it, the digest that they had before.
+/// The digest of the model's files: as it was, where they are as they were, or else computed. With it, another that they had before.
 fn find_digest(
     folder: &Path,
     parts: &[SourcePart],
@@ -251,7 +251,7 @@ fn find_digest(
     // The same bytes under another path or with other times: an entry is good, and need not be found so again.
     if entry::path(folder, &digest).exists() {
         let renewed = draft::Writing::begin(folder)
-            .and_then(|writing| name(&writing, folder, parts, &digest, superseded));
+            .and_then(|writing| write_stamp(&writing, folder, parts, &digest, superseded));
         if let Err(fault) = renewed {
             debug!("the stamp was not renewed: {fault}");
         }
